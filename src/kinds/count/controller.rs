@@ -17,6 +17,7 @@ use my_operator_admission::rules::decode_and_validate;
 use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
 use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
 use my_operator_runtime::reconcile::queue::Queue;
+use my_operator_runtime::reconcile::raw::Raw;
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::{
     Action, Context, Controller, Error, Key, Reconciler, call, if_there, write,
@@ -36,7 +37,8 @@ struct CountView {
     generation: Option<i64>,
     deleting: bool,
     assertion: Result<Assertion, Vec<Fault>>,
-    status: CountStatus,
+    /// As text, which takes less memory.
+    status: Raw,
 }
 
 impl CountView {
@@ -52,7 +54,7 @@ impl CountView {
             generation: metadata.generation,
             deleting: metadata.deletion_timestamp.is_some(),
             assertion: spec.map(Assertion::from),
-            status: status::read(&object.status),
+            status: object.status,
         }
     }
 }
@@ -130,16 +132,21 @@ impl CountReconciler {
         self.changed_since.lock()
     }
 
-    /// The status as it should be.
-    fn desired_status(&self, count: &CountView, now: DateTime<Utc>) -> CountStatus {
+    /// The status as it should be, after that one.
+    fn desired_status(
+        &self,
+        count: &CountView,
+        before: &CountStatus,
+        now: DateTime<Utc>,
+    ) -> CountStatus {
         match &count.assertion {
             Ok(assertion) => {
                 let app = PodView::index(&count.namespace, &assertion.name);
                 let ready = self.pods.find(&app);
                 let ready = i64::try_from(ready.len()).unwrap_or(i64::MAX);
-                status::observed(&count.status, count.generation, assertion, ready, now)
+                status::observed(before, count.generation, assertion, ready, now)
             }
-            Err(faults) => status::rejected(&count.status, count.generation, faults, now),
+            Err(faults) => status::rejected(before, count.generation, faults, now),
         }
     }
 
@@ -149,6 +156,7 @@ impl CountReconciler {
         &self,
         key: &Key,
         count: &CountView,
+        before: &CountStatus,
         after: &CountStatus,
         events: Vec<NewEvent>,
     ) -> Result<Action, Error> {
@@ -163,14 +171,13 @@ impl CountReconciler {
             let about = event::about::<Count>(key, &count.uid);
             self.events.publish(about, event);
         }
-        let turned = after.healthy != count.status.healthy;
+        let turned = after.healthy != before.healthy;
         let turn = if after.healthy == Some(true) {
             "healthy"
         } else {
             "not healthy"
         };
         Ok(Action {
-            requeue_at: None,
             did: turned.then(|| turn.to_owned()),
             ..Action::default()
         })
@@ -184,24 +191,22 @@ impl Reconciler for CountReconciler {
             self.changed_since().remove(key);
             return Ok(Action::default());
         };
-        let after = self.desired_status(&count, now);
+        let before = status::read(&count.status);
+        let after = self.desired_status(&count, &before, now);
         let since = self.changed_since().get(key).copied().unwrap_or(now);
-        match decide(&count.status, &after, since, now) {
+        match decide(&before, &after, since, now) {
             Decision::Nothing => {
                 self.changed_since().remove(key);
                 Ok(Action::default())
             }
             Decision::WaitUntil(due) => {
                 self.changed_since().insert(key.clone(), since);
-                Ok(Action {
-                    requeue_at: Some(due),
-                    ..Action::default()
-                })
+                Ok(Action::at(Some(due)))
             }
             Decision::Write(events) => {
                 // Until the write succeeds: one that failed is retried without another delay.
                 self.changed_since().insert(key.clone(), since);
-                self.write(key, &count, &after, events).await
+                self.write(key, &count, &before, &after, events).await
             }
         }
     }
@@ -316,7 +321,7 @@ mod tests {
 
         fn observed(&self) -> Option<i64> {
             let count = self.controller.counts.get(&key()).unwrap();
-            count.status.observed
+            status::read(&count.status).observed
         }
 
         /// How often the controller changed the Count.

@@ -36,27 +36,48 @@ struct Paused {
     reason: &'static str,
 }
 
+/// A number of nodes in the status.
+type Count = fn(&MyDaemonSetStatus) -> Option<i32>;
+
+/// The gauges of each object: the name, what it shows, and where that is.
+const COUNTS: [(&str, &str, Count); 4] = [
+    (
+        "my_operator_mydaemonset_desired",
+        "Nodes that should have a pod",
+        |status| status.desired_number_scheduled,
+    ),
+    (
+        "my_operator_mydaemonset_ready",
+        "Nodes that should have a pod and have one that is ready",
+        |status| status.number_ready,
+    ),
+    (
+        "my_operator_mydaemonset_updated",
+        "Nodes that should have a pod and have one of the newest revision",
+        |status| status.updated_number_scheduled,
+    ),
+    (
+        "my_operator_mydaemonset_unavailable",
+        "Nodes that should have a pod and have no available one",
+        |status| status.number_unavailable,
+    ),
+];
+
 /// The metrics of this kind.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    desired: Family<Object, Gauge>,
-    ready: Family<Object, Gauge>,
-    updated: Family<Object, Gauge>,
-    unavailable: Family<Object, Gauge>,
+    counts: [Family<Object, Gauge>; COUNTS.len()],
     paused: Family<Paused, Gauge>,
-    rollout_duration: Histogram,
-    failed_pods: Counter,
-    auto_pauses: Counter,
+    pub(crate) rollout_duration: Histogram,
+    pub(crate) failed_pods: Counter,
+    pub(crate) auto_pauses: Counter,
 }
 
 impl Metrics {
     /// Registers the metrics.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let this = Self {
-            desired: Family::default(),
-            ready: Family::default(),
-            updated: Family::default(),
-            unavailable: Family::default(),
+            counts: Default::default(),
             paused: Family::default(),
             // From a second to a day.
             rollout_duration: Histogram::new([
@@ -66,28 +87,7 @@ impl Metrics {
             failed_pods: Counter::default(),
             auto_pauses: Counter::default(),
         };
-        for (name, help, family) in [
-            (
-                "my_operator_mydaemonset_desired",
-                "Nodes that should have a pod",
-                &this.desired,
-            ),
-            (
-                "my_operator_mydaemonset_ready",
-                "Nodes that should have a pod and have one that is ready",
-                &this.ready,
-            ),
-            (
-                "my_operator_mydaemonset_updated",
-                "Nodes that should have a pod and have one of the newest revision",
-                &this.updated,
-            ),
-            (
-                "my_operator_mydaemonset_unavailable",
-                "Nodes that should have a pod and have no available one",
-                &this.unavailable,
-            ),
-        ] {
+        for ((name, help, _), family) in COUNTS.into_iter().zip(&this.counts) {
             registry.register(name, help, family.clone());
         }
         registry.register(
@@ -116,13 +116,8 @@ impl Metrics {
     /// Sets the metrics of an object from its current status.
     pub(crate) fn status(&self, key: &Key, status: &MyDaemonSetStatus) {
         let object = Object::from_key(key);
-        for (family, count) in [
-            (&self.desired, status.desired_number_scheduled),
-            (&self.ready, status.number_ready),
-            (&self.updated, status.updated_number_scheduled),
-            (&self.unavailable, status.number_unavailable),
-        ] {
-            let count = count.unwrap_or_default();
+        for ((.., count), family) in COUNTS.into_iter().zip(&self.counts) {
+            let count = count(status).unwrap_or_default();
             family.get_or_create(&object).set(count.into());
         }
         self.set_paused(key, paused(status));
@@ -147,25 +142,10 @@ impl Metrics {
     /// Removes the metrics of a deleted object.
     pub(crate) fn forget(&self, key: &Key) {
         let object = Object::from_key(key);
-        for family in [&self.desired, &self.ready, &self.updated, &self.unavailable] {
+        for family in &self.counts {
             family.remove(&object);
         }
         self.set_paused(key, None);
-    }
-
-    /// Records a roll-out of that duration that has reached every node.
-    pub(crate) fn rollout_ended(&self, seconds: f64) {
-        self.rollout_duration.observe(seconds);
-    }
-
-    /// Counts pods that failed and were deleted to be replaced.
-    pub(crate) fn pods_failed(&self, pods: usize) {
-        self.failed_pods.inc_by(pods as u64);
-    }
-
-    /// Counts a roll-out that stopped by itself.
-    pub(crate) fn auto_paused(&self) {
-        self.auto_pauses.inc();
     }
 }
 
@@ -203,10 +183,10 @@ mod tests {
         };
         metrics.status(&Key::new("ns", "web"), &MyDaemonSetStatus::default());
         metrics.status(&Key::new("ns", "web"), &status);
-        metrics.rollout_ended(90.0);
-        metrics.pods_failed(2);
-        metrics.pods_failed(1);
-        metrics.auto_paused();
+        metrics.rollout_duration.observe(90.0);
+        metrics.failed_pods.inc_by(2);
+        metrics.failed_pods.inc();
+        metrics.auto_pauses.inc();
         for line in [
             "my_operator_mydaemonset_desired{namespace=\"ns\",name=\"web\"} 7",
             "my_operator_mydaemonset_ready{namespace=\"ns\",name=\"web\"} 5",

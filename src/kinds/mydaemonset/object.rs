@@ -5,15 +5,15 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::admission::{MAX_HISTORY, MyDaemonSetRules};
-use super::crd::{MyDaemonSetSpec, MyDaemonSetStatus, RawMyDaemonSet};
+use super::crd::{MyDaemonSetSpec, RawMyDaemonSet};
 use super::decide::placement::Placement;
 use super::decide::strategy::Strategy;
 use super::names::{MIGRATION_ANNOTATION, RESUME_ANNOTATION};
 use super::revision::{self, Content};
-use super::status;
 use my_operator_admission::faults::join;
 use my_operator_admission::rules::decode_and_validate;
 use my_operator_admission::text::cut;
+use my_operator_runtime::reconcile::raw::Raw;
 
 /// The longest text about an invalid spec, in characters: with three dots after it, that of a condition.
 const MAX_REASON_LEN: usize = 1021;
@@ -33,7 +33,8 @@ pub(crate) struct ObjectView {
     pub(crate) migration: Option<Box<str>>,
     /// The spec, decoded and validated once for each version of the object, or why it is invalid.
     pub(crate) parsed: Result<ParsedSpec, Box<str>>,
-    pub(crate) status: MyDaemonSetStatus,
+    /// As text: of a list of conditions that many clients write to, the tree takes a multiple of the memory.
+    pub(crate) status: Raw,
 }
 
 /// A valid spec in the forms in which it is used.
@@ -50,6 +51,15 @@ pub(crate) struct ParsedSpec {
 }
 
 impl ObjectView {
+    /// Whether the same is to be done for both.
+    pub(crate) fn asks_for_the_same_as(&self, other: &Self) -> bool {
+        let asks = |it: &Self| (it.generation, it.deleting);
+        asks(self) == asks(other)
+            && self.uid == other.uid
+            && self.resume == other.resume
+            && self.migration == other.migration
+    }
+
     pub(crate) fn from_object(object: RawMyDaemonSet, now: DateTime<Utc>) -> Self {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
@@ -71,7 +81,7 @@ impl ObjectView {
             parsed: parsed
                 .map(|spec| ParsedSpec::new(&spec))
                 .map_err(|faults| cut(&join(&faults), MAX_REASON_LEN).into()),
-            status: status::read(&object.status),
+            status: object.status,
         }
     }
 }

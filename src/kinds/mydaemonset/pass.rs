@@ -15,6 +15,9 @@ use super::object::{ObjectView, ParsedSpec};
 use super::observe::pod::PodView;
 use my_operator_runtime::reconcile::{Context, Key};
 
+/// A step of a roll-out is made on a decision of this age at most: other nodes may be unavailable by now.
+const MAX_AGE: TimeDelta = TimeDelta::seconds(5);
+
 /// One pass over one object with a valid spec.
 pub(crate) struct Pass<'a> {
     pub(crate) context: &'a Context,
@@ -23,7 +26,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) key: &'a Key,
     pub(crate) object: &'a ObjectView,
     pub(crate) spec: &'a ParsedSpec,
-    /// When the pass began.
+    /// When it was decided what to do; before that, when the pass began.
     pub(crate) now: DateTime<Utc>,
     pub(crate) memory: &'a Mutex<Memory>,
 }
@@ -37,6 +40,26 @@ impl<'a> Pass<'a> {
     /// The time of a call, which may be long after the pass began.
     pub(crate) fn clock(&self) -> DateTime<Utc> {
         (self.context.clock)()
+    }
+
+    /// Whether the object asks for something else by now. Its event has queued the next pass.
+    pub(crate) fn is_outdated(&self) -> bool {
+        let current = self.caches.objects.get(self.key);
+        current.is_none_or(|current| !current.asks_for_the_same_as(self.object))
+    }
+
+    /// Whether it was decided too long ago what the roll-out may do.
+    pub(crate) fn is_late(&self) -> bool {
+        self.clock() - self.now > MAX_AGE
+    }
+
+    /// Whether a call that was decided on may be made. The pass may have begun many calls ago.
+    ///
+    /// Steps of a roll-out use up its limits. Once this replica stops, they are left to the next leader, which waits for
+    /// those that were sent.
+    pub(crate) fn may_go_on(&self, is_step: bool) -> bool {
+        let is_barred = || self.is_late() || self.context.stop.is_cancelled();
+        !(self.is_outdated() || is_step && is_barred())
     }
 
     /// The object as the owner of pods and revisions.

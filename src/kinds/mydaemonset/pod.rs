@@ -7,61 +7,31 @@ use super::decide::placement::daemon_tolerations;
 use super::names::{
     APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, PREDECESSOR_ANNOTATION, REVISION_LABEL, pod_name,
 };
-use super::observe::predecessor::Predecessor;
 use super::revision::Content;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
 /// Without it these pods would keep the cluster autoscaler from ever removing a node.
 const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 
-/// What a pod is built for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan<'a> {
-    pub(crate) owner: Owner<'a>,
-    pub(crate) node: &'a str,
-    /// The hash of the revision.
-    pub(crate) revision: &'a str,
-    /// How many pods of this revision failed on this node before, in a row.
-    pub(crate) attempt: u32,
-    /// What the node had before.
-    pub(crate) predecessor: Predecessor,
-}
-
-impl<'a> Plan<'a> {
-    pub(crate) fn new(owner: Owner<'a>, create: &'a Create) -> Self {
-        Self {
-            owner,
-            node: &create.node,
-            revision: &create.revision,
-            attempt: create.attempt,
-            predecessor: create.predecessor,
-        }
-    }
-
-    /// The name of the pod.
-    fn name(&self) -> String {
-        pod_name(self.node, self.owner.uid, self.revision)
-    }
-}
-
-/// The name of a pod, and the body of the request that creates it from the canonical form of a
+/// The name of a pod, and the body of the request that creates it from the canonical form of its
 /// revision's content.
-pub(crate) fn request(plan: &Plan<'_>, canonical: &str) -> (String, Vec<u8>) {
+pub(crate) fn request(owner: Owner<'_>, create: &Create, canonical: &str) -> (String, Vec<u8>) {
     let content = Content::from_canonical(canonical).unwrap_or_default();
-    (plan.name(), build(plan, &content).to_string().into_bytes())
+    let name = pod_name(&create.node, owner.uid, &create.revision);
+    let body = build(owner, create, &name, &content);
+    (name, body.to_string().into_bytes())
 }
 
 /// The pod. What the user wrote in the template is kept as it is, known to us or not.
-fn build(plan: &Plan<'_>, content: &Content) -> Value {
+fn build(owner: Owner<'_>, create: &Create, name: &str, content: &Content) -> Value {
     let template = content.template.as_ref();
-    let owner = plan.owner;
     let mut labels = template
         .and_then(|t| t.labels())
         .cloned()
         .unwrap_or_default();
     for (key, value) in [
         (NAME_LABEL, owner.name),
-        (REVISION_LABEL, plan.revision),
+        (REVISION_LABEL, &create.revision),
         (MANAGED_BY, MANAGER),
     ] {
         labels.insert(key.to_owned(), value.into());
@@ -73,24 +43,24 @@ fn build(plan: &Plan<'_>, content: &Content) -> Value {
     annotations
         .entry(AUTOSCALER_ANNOTATION)
         .or_insert_with(|| "true".into());
-    if plan.attempt > 0 {
+    if create.attempt > 0 {
         annotations.insert(
             ATTEMPT_ANNOTATION.to_owned(),
-            plan.attempt.to_string().into(),
+            create.attempt.to_string().into(),
         );
     }
-    if let Some(text) = plan.predecessor.text() {
+    if let Some(text) = create.predecessor.text() {
         annotations.insert(PREDECESSOR_ANNOTATION.to_owned(), text.into());
     }
     let mut spec = template.and_then(|t| t.spec()).cloned().unwrap_or_default();
     add_tolerations(&mut spec);
     add_app(&mut spec, content.image.as_deref());
-    spec.insert("nodeName".to_owned(), plan.node.into());
+    spec.insert("nodeName".to_owned(), create.node.as_str().into());
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": plan.name(),
+            "name": name,
             "namespace": owner.namespace,
             "labels": labels,
             "annotations": annotations,
@@ -156,6 +126,7 @@ fn take_array(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
     use crate::kinds::shared::template::PodTemplate;
 
     const OWNER: Owner<'_> = Owner {
@@ -164,14 +135,18 @@ mod tests {
         uid: "owner-uid",
     };
 
-    fn plan() -> Plan<'static> {
-        Plan {
-            owner: OWNER,
-            node: "node-1",
-            revision: "abcdefghij",
+    fn create() -> Create {
+        Create {
+            node: "node-1".to_owned(),
+            revision: "abcdefghij".to_owned(),
             attempt: 0,
             predecessor: Predecessor::Unknown,
         }
+    }
+
+    fn built(create: &Create, content: &Content) -> Value {
+        let (_, body) = request(OWNER, create, &content.canonical());
+        serde_json::from_slice(&body).unwrap()
     }
 
     fn content(image: Option<&str>, template: Option<Value>) -> Content {
@@ -183,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_pod_of_an_image_alone() {
-        let pod = build(&plan(), &content(Some("nginx:1.29"), None));
+        let pod = built(&create(), &content(Some("nginx:1.29"), None));
         let pod_name = pod_name("node-1", "owner-uid", "abcdefghij");
         assert!(pod_name.starts_with("node-1-"));
         assert_eq!(
@@ -222,7 +197,7 @@ mod tests {
                      "tolerationSeconds": 5}],
                 "initContainers": [{"name": "i", "image": "i:1"}],
                 "containers": [{"name": "log", "image": "l:1"}, {"name": "app", "args": ["x"]}]}});
-        let pod = build(&plan(), &content(Some("a:1"), Some(template)));
+        let pod = built(&create(), &content(Some("a:1"), Some(template)));
         assert_eq!(pod["metadata"]["labels"]["a"], "b");
         assert_eq!(pod["metadata"]["annotations"]["c"], "d");
         assert_eq!(
@@ -245,14 +220,14 @@ mod tests {
     #[test]
     fn the_container_app_comes_first_when_it_is_added_and_its_own_image_wins() {
         let sidecar = json!({"spec": {"containers": [{"name": "log", "image": "l:1"}]}});
-        let pod = build(&plan(), &content(Some("a:1"), Some(sidecar)));
+        let pod = built(&create(), &content(Some("a:1"), Some(sidecar)));
         assert_eq!(
             pod["spec"]["containers"][0],
             json!({"name": "app", "image": "a:1"})
         );
         assert_eq!(pod["spec"]["containers"][1]["name"], "log");
         let own = json!({"spec": {"containers": [{"name": "app", "image": "own:1"}]}});
-        let pod = build(&plan(), &content(Some("a:1"), Some(own)));
+        let pod = built(&create(), &content(Some("a:1"), Some(own)));
         assert_eq!(
             pod["spec"]["containers"],
             json!([{"name": "app", "image": "own:1"}])
@@ -261,11 +236,11 @@ mod tests {
 
     #[test]
     fn a_successor_carries_what_was_before_it() {
-        let pod = build(
-            &Plan {
+        let pod = built(
+            &Create {
                 attempt: 3,
                 predecessor: Predecessor::Available,
-                ..plan()
+                ..create()
             },
             &content(Some("a:1"), None),
         );

@@ -5,20 +5,21 @@
 //! is the old revision again.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::io;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::ser::{Formatter, Serializer};
 use serde_json::value::RawValue;
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::crd::MyDaemonSetSpec;
 use super::decide::placement::Placement;
 use super::names::{NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32};
-use super::observe::watched::{controller, utc};
 use crate::kinds::shared::template::PodTemplate;
+use crate::kinds::shared::watched::{controller, utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use my_operator_admission::bounds;
 use my_operator_runtime::reconcile::raw::{self, Raw};
@@ -65,9 +66,7 @@ impl Content {
         if let Some(template) = &self.template {
             value.insert("template".to_owned(), template.0.clone());
         }
-        let mut out = String::new();
-        write_value(&Value::Object(value), &mut out);
-        out
+        as_go(value.into())
     }
 }
 
@@ -84,78 +83,51 @@ pub(crate) fn name(owner: &str, hash: &str) -> String {
     format!("{owner}-{hash}")
 }
 
-/// Writes JSON as Go's `encoding/json` does after decoding it into plain maps: sorted keys, no
-/// whitespace, whole numbers without a fraction, and `<`, `>`, `&` and two line separators escaped.
-fn write_value(value: &Value, out: &mut String) {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Number(number) => write_number(number, out),
-        Value::String(text) => write_text(text, out),
-        Value::Array(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_value(item, out);
-            }
-            out.push(']');
-        }
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.iter().collect();
-            fields.sort_by_key(|(key, _)| key.as_str());
-            out.push('{');
-            for (i, (key, item)) in fields.into_iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_text(key, out);
-                out.push(':');
-                write_value(item, out);
-            }
-            out.push('}');
-        }
-    }
+/// JSON as Go's `encoding/json` writes it after decoding it into plain maps: sorted keys, no whitespace, whole numbers
+/// without a fraction, and `<`, `>`, `&` and two line separators escaped.
+fn as_go(mut value: Value) -> String {
+    value.sort_all_objects();
+    let mut out = Vec::new();
+    // Nothing fails: the keys are strings, and the text is written to memory.
+    let _ = value.serialize(&mut Serializer::with_formatter(&mut out, AsGo));
+    String::from_utf8(out).unwrap_or_default()
 }
 
-fn write_text(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..'\u{20}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
+struct AsGo;
 
-fn write_number(number: &Number, out: &mut String) {
-    if let Some(whole) = number.as_i64() {
-        let _ = write!(out, "{whole}");
-        return;
+impl Formatter for AsGo {
+    fn write_string_fragment<W>(&mut self, out: &mut W, text: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        for c in text.chars() {
+            match c {
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                    write!(out, "\\u{:04x}", u32::from(c))?;
+                }
+                c => write!(out, "{c}")?,
+            }
+        }
+        Ok(())
     }
-    let value = number.as_f64().unwrap_or_default();
-    let size = value.abs();
-    if size != 0.0 && !(1e-6..1e21).contains(&size) {
-        // Go writes the sign of a positive exponent.
+
+    fn write_u64<W: ?Sized + io::Write>(&mut self, out: &mut W, value: u64) -> io::Result<()> {
+        if i64::try_from(value).is_ok() {
+            return write!(out, "{value}");
+        }
+        #[allow(clippy::cast_precision_loss)]
+        self.write_f64(out, value as f64)
+    }
+
+    fn write_f64<W: ?Sized + io::Write>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
+        let size = value.abs();
+        if size == 0.0 || (1e-6..1e21).contains(&size) {
+            return write!(out, "{value}");
+        }
         let text = format!("{value:e}");
-        out.push_str(&if size < 1.0 {
-            text
-        } else {
-            text.replace('e', "e+")
-        });
-    } else {
-        let _ = write!(out, "{value}");
+        // Go writes the sign of a positive exponent.
+        let exponent = if size < 1.0 { "e" } else { "e+" };
+        out.write_all(text.replace('e', exponent).as_bytes())
     }
 }
 
@@ -333,9 +305,7 @@ mod tests {
     use crate::kinds::shared::retained;
 
     fn canonical(text: &str) -> String {
-        let mut out = String::new();
-        write_value(&serde_json::from_str(text).unwrap(), &mut out);
-        out
+        as_go(serde_json::from_str(text).unwrap())
     }
 
     #[test]

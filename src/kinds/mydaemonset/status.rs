@@ -147,24 +147,13 @@ pub(crate) fn rejected(
     why: &str,
     now: DateTime<Utc>,
 ) -> MyDaemonSetStatus {
-    let mut status = previous.clone();
-    status.observed_generation = generation;
-    let mut set = |type_, value, message| {
-        condition::set(
-            &mut status.conditions,
-            type_,
-            value,
-            "Invalid",
-            message,
-            generation,
-            now,
-        );
-    };
-    set(ACCEPTED, false, why);
-    set(STALLED, true, "the spec is invalid");
-    condition::remove(&mut status.conditions, RECONCILING);
-    status.state = Some(summary(&status.conditions, None));
-    status
+    let stalled = State::of(true, "Invalid", "the spec is invalid");
+    let wanted = [
+        (ACCEPTED, Some(State::of(false, "Invalid", why))),
+        (STALLED, Some(stalled)),
+        (RECONCILING, None),
+    ];
+    with(previous.clone(), wanted, None, generation, now)
 }
 
 /// The status of an object whose revision waits for the deletion of one that a deleted object of
@@ -204,41 +193,50 @@ pub fn is_migrating(status: &MyDaemonSetStatus) -> bool {
 
 /// The status of a valid object about whose pods nothing is done yet.
 fn standing(
-    mut status: MyDaemonSetStatus,
+    status: MyDaemonSetStatus,
     generation: Option<i64>,
     reason: &'static str,
     message: String,
     now: DateTime<Utc>,
 ) -> MyDaemonSetStatus {
-    status.observed_generation = generation;
-    let list = &mut status.conditions;
     let waits = State::of(true, reason, message);
-    for (type_, state) in [
-        (ACCEPTED, State::of(true, VALID, OBEYS)),
-        (PROGRESSING, waits.clone()),
-        (RECONCILING, waits),
-    ] {
-        state.set(list, type_, generation, now);
+    let wanted = [
+        (ACCEPTED, Some(State::of(true, VALID, OBEYS))),
+        (PROGRESSING, Some(waits.clone())),
+        (RECONCILING, Some(waits)),
+        (STALLED, None),
+    ];
+    with(status, wanted, None, generation, now)
+}
+
+/// The status with these conditions, or without; with a summary of all.
+fn with<const N: usize>(
+    mut status: MyDaemonSetStatus,
+    wanted: [(&str, Option<State>); N],
+    observed: Option<&Observed>,
+    generation: Option<i64>,
+    now: DateTime<Utc>,
+) -> MyDaemonSetStatus {
+    status.observed_generation = generation;
+    for (type_, state) in wanted {
+        match state {
+            None => condition::remove(&mut status.conditions, type_),
+            Some(state) => state.set(&mut status.conditions, type_, generation, now),
+        }
     }
-    condition::remove(list, STALLED);
-    status.state = Some(summary(list, None));
+    status.state = Some(summary(&status.conditions, observed));
     status
 }
 
 /// The status for what is observed. If nothing changed, it is the one before.
 pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
     let (observed, previous) = (input.observed, input.previous);
-    let (mut current, mut update) = (
-        previous.current_revision.clone(),
-        previous.update_revision.clone(),
-    );
     // Before it is stored, nothing that could be looked up has the name.
-    if input.stored {
-        current = Some(input.current.to_owned());
-        update = Some(input.update.to_owned());
-    }
-    let mut status = MyDaemonSetStatus {
-        observed_generation: input.generation,
+    let if_stored = |new: &str, before: &Option<String>| {
+        let new = input.stored.then(|| new.to_owned());
+        new.or_else(|| before.clone())
+    };
+    let status = MyDaemonSetStatus {
         available_replicas: Some(count(observed.available)),
         desired_number_scheduled: Some(count(observed.desired)),
         current_number_scheduled: Some(count(observed.current)),
@@ -247,37 +245,27 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         updated_number_scheduled: Some(count(observed.updated)),
         number_available: Some(count(observed.available)),
         number_unavailable: Some(count(observed.desired.saturating_sub(observed.available))),
-        current_revision: current,
-        update_revision: update,
+        current_revision: if_stored(input.current, &previous.current_revision),
+        update_revision: if_stored(input.update, &previous.update_revision),
         failed_nodes: observed.stopped_for.clone(),
-        state: None,
-        conditions: previous.conditions.clone(),
+        ..previous.clone()
     };
     let progress = progress(input);
     let is_stalled = progress.reason == AUTO_PAUSED || NOT_STORED.contains(&progress.reason);
-    let stalled = is_stalled.then(|| progress.clone());
+    let stalled = is_stalled.then(|| State {
+        status: true,
+        ..progress.clone()
+    });
     let reconciling = progress.status.then(|| progress.clone());
-    for (type_, state) in [
+    let wanted = [
         (ACCEPTED, Some(State::of(true, VALID, OBEYS))),
         (AVAILABLE, Some(availability(observed))),
         (PROGRESSING, Some(progress)),
         (DEGRADED, Some(degradation(observed, input.refusal))),
         (RECONCILING, reconciling),
-        (
-            STALLED,
-            stalled.map(|state| State {
-                status: true,
-                ..state
-            }),
-        ),
-    ] {
-        match state {
-            None => condition::remove(&mut status.conditions, type_),
-            Some(state) => state.set(&mut status.conditions, type_, input.generation, input.now),
-        }
-    }
-    status.state = Some(summary(&status.conditions, Some(observed)));
-    status
+        (STALLED, stalled),
+    ];
+    with(status, wanted, Some(observed), input.generation, input.now)
 }
 
 /// The conditions in a word, for `kubectl get`: first what needs attention, then what is under way,

@@ -1,7 +1,7 @@
 //! What several kinds use. Nothing here knows one of them.
 //!
 //! [`owned_child`] is the reconciler of the kinds whose objects each own one child, such as a Deployment. [`pods`] are
-//! the slim views of the pods that a kind watches. [`template`] has the pod template that users write and its rules,
+//! the slim views of the pods that a kind watches, [`watched`] what is read of nodes and pods. [`template`] has the pod template that users write and its rules,
 //! [`image`] the grammar of image references, [`command`] the rules of a shell command, and [`schema`] the adjustments
 //! of every generated CRD. [`flag_values`] parses durations on the command line.
 
@@ -14,3 +14,4 @@ pub(crate) mod pods;
 pub(crate) mod retained;
 pub(crate) mod schema;
 pub mod template;
+pub(crate) mod watched;

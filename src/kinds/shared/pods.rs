@@ -7,6 +7,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
+use super::watched::WatchedStatus;
 use my_operator_runtime::reconcile::raw::{self, Raw};
 use my_operator_runtime::reconcile::watch::Selection;
 
@@ -27,54 +28,11 @@ pub(crate) struct Pod {
     pub(crate) metadata: ObjectMeta,
     /// What its kubelet reports.
     #[serde(default, deserialize_with = "lenient")]
-    pub(crate) status: PodStatus,
-}
-
-/// The fields of a pod's status that are used.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct PodStatus {
-    /// Pending, Running, Succeeded, Failed or Unknown.
-    pub(crate) phase: String,
-    pub(crate) conditions: Vec<PodCondition>,
-    #[serde(rename = "containerStatuses")]
-    pub(crate) containers: Vec<ContainerStatus>,
-}
-
-/// The fields of a container's status that are read.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct ContainerStatus {
-    pub(crate) state: ContainerState,
-}
-
-/// The state of a container.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct ContainerState {
-    /// How it ended, if it did.
-    pub(crate) terminated: Option<Terminated>,
-}
-
-/// How a container ended.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct Terminated {
-    /// 0 to 255.
-    pub(crate) exit_code: i32,
-}
-
-/// A condition of a pod.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct PodCondition {
-    #[serde(rename = "type")]
-    pub(crate) type_: String,
-    pub(crate) status: String,
+    pub(crate) status: WatchedStatus,
 }
 
 /// A pod with a malformed status is not ready. It must not block the watch.
-fn lenient<'de, D: Deserializer<'de>>(reader: D) -> Result<PodStatus, D::Error> {
+fn lenient<'de, D: Deserializer<'de>>(reader: D) -> Result<WatchedStatus, D::Error> {
     let raw = Raw::deserialize(reader)?;
     Ok(serde_json::from_str(raw.text()).unwrap_or_default())
 }
@@ -109,15 +67,15 @@ impl PodView {
         let values: Box<[_]> = values.collect();
         let none = values.iter().all(Option::is_none);
         let deleting = metadata.deletion_timestamp.is_some();
-        let mut conditions = status.conditions.iter();
-        let is_ready = conditions.any(|c| c.type_ == "Ready" && c.status == "True");
+        let ready = status.condition("Ready");
+        let is_ready = ready.is_some_and(|ready| ready.status == "True");
         Self {
             namespace: metadata.namespace.unwrap_or_default().into(),
             labels: if none { Box::default() } else { values },
             ready: is_ready && status.phase == "Running" && !deleting,
             deleting,
             exit_code: status
-                .containers
+                .container_statuses
                 .iter()
                 .find_map(|container| Some(container.state.terminated.as_ref()?.exit_code)),
             ended: matches!(status.phase.as_str(), "Succeeded" | "Failed"),

@@ -44,6 +44,16 @@ pub struct Action {
     pub retry: bool,
 }
 
+impl Action {
+    /// To be reconciled again then, if at all.
+    pub fn at(requeue_at: Option<DateTime<Utc>>) -> Self {
+        Self {
+            requeue_at,
+            ..Self::default()
+        }
+    }
+}
+
 /// Brings the cluster closer to what one object says.
 pub trait Reconciler: Send + Sync + 'static {
     /// Reconciles one object. Called again after every change that concerns it, never twice at a time for one key.

@@ -6,7 +6,7 @@ use futures::stream::FuturesUnordered;
 /// The maximum number of pods created, and of pods deleted, in one pass; the next pass follows at once.
 pub(super) const MAX_PODS_PER_PASS: usize = 500;
 /// How many calls for one object are in flight at a time.
-pub(super) const MAX_CALLS: usize = 32;
+const MAX_CALLS: usize = 32;
 
 /// How to continue after a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub(super) enum Flow {
     Stop,
 }
 
-/// Makes calls, starting with that many in parallel.
+/// Makes calls: one first, more at a time as they succeed.
 pub(super) async fn run_batched<C: Future>(
     calls: Vec<C>,
-    mut window: usize,
     mut ended: impl FnMut(C::Output) -> Flow,
 ) {
     let mut waiting = calls.into_iter();
+    let mut window = 1;
     let mut in_flight = FuturesUnordered::new();
     let mut stopped = false;
     loop {
@@ -65,7 +65,7 @@ mod tests {
             })
             .collect();
         let mut ended = Vec::new();
-        run_batched(calls, 1, |nth| {
+        run_batched(calls, |nth| {
             ended.push(nth);
             if nth == 2 { Flow::Stop } else { Flow::Steady }
         })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::batch::{Flow, MAX_CALLS, MAX_PODS_PER_PASS, run_batched};
+use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
 use super::create_pod::{Made, PodCreator, surges};
 use super::dry_run::dry_run;
 use super::failure::Failure;
@@ -21,13 +21,11 @@ pub(super) async fn create_pods(
     decision: &Decision,
     outcome: &mut Outcome,
 ) {
-    let flowing = pass.memory().acceptance.take_flow();
     let creates = creates(pass, decision);
     let is_idle = creates.is_empty() && decision.dry_run.is_none();
     if is_skipped(pass, Step::Create, is_idle) {
         return;
     }
-    let window = if flowing { MAX_CALLS } else { 1 };
     let mut failure = None;
     let must_check_labels = pass.memory().acceptance.must_check_labels();
     if must_check_labels && let Some(create) = creates.first() {
@@ -36,7 +34,7 @@ pub(super) async fn create_pods(
     }
     if failure.is_none() {
         let creator = PodCreator::new(pass, revisions);
-        failure = create_all(&creator, &creates, window, outcome).await;
+        failure = create_all(&creator, &creates, outcome).await;
     }
     if let (Some(create), None) = (&decision.dry_run, &failure) {
         failure = dry_run(pass, create).await;
@@ -67,7 +65,6 @@ fn creates(pass: &Pass<'_>, decision: &Decision) -> Vec<Create> {
 async fn create_all(
     creator: &PodCreator<'_>,
     creates: &[Create],
-    window: usize,
     outcome: &mut Outcome,
 ) -> Option<Failure> {
     let pass = creator.pass();
@@ -76,7 +73,7 @@ async fn create_all(
     let calls = creates_in_turn.map(|create| creator.create(create));
     let calls: Vec<_> = calls.collect();
     let mut failure = None;
-    run_batched(calls, window, |made| match made {
+    run_batched(calls, |made| match made {
         Made::Pod => {
             outcome.created += 1;
             Flow::Faster
@@ -89,8 +86,6 @@ async fn create_all(
     })
     .await;
     let some_left = creates.len() > MAX_PODS_PER_PASS;
-    let flows = failure.is_none() && some_left && outcome.created > 0;
-    outcome.more |= flows;
-    pass.memory().acceptance.set_flow(flows);
+    outcome.more |= failure.is_none() && some_left && outcome.created > 0;
     failure
 }

@@ -9,10 +9,11 @@ use super::failure::{Failure, answer, done_or_gone, is_already_there};
 use super::ownership::{is_ours, is_shown, release_unlabelled};
 use crate::kinds::mydaemonset::decide::decision::Create;
 use crate::kinds::mydaemonset::memory::belief::Answer;
+use crate::kinds::mydaemonset::memory::nodes::Written;
 use crate::kinds::mydaemonset::names::REVISION_LABEL;
 use crate::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
 use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::pod::{self, Plan};
+use crate::kinds::mydaemonset::pod;
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::status::FAILED_CREATE;
 use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
@@ -61,22 +62,25 @@ impl<'a> PodCreator<'a> {
                 return Made::Not(Failure::new(error, None, FAILED_CREATE, revision, node));
             }
         };
-        let (name, body) = pod::request(&Plan::new(pass.owner(), create), &content);
+        let (name, body) = pod::request(pass.owner(), create, &content);
         // As a deletion by a roll-out.
         let is_step = surges(pass, create);
-        if is_step && pass.context.stop.is_cancelled() {
+        if !pass.may_go_on(is_step) {
             return Made::Nothing;
         }
         let _limited = is_step.then(|| pass.context.limited.token());
         // Before the call: the watch may show the pod before the answer arrives.
-        self.will_create(create, &name);
+        let expected = Written::Created(Arc::new(self.expected(create, &name)));
+        let now = pass.clock();
+        let was_unanswered = pass.memory().nodes.begins(expected.clone(), now);
         let (client, namespace) = (&pass.context.client, &pass.key.namespace);
         let request = write::create::<WatchedPod, WatchedPod>(client, namespace, body);
         let (answer, made) = match call("create a pod", pass.key, request).await {
             Ok(pod) if is_shown(pass, &pod.metadata) => (Answer::Done, Made::Pod),
             Ok(pod) => self.delete_unlabelled(create, &pod.metadata).await,
             Err(error) if is_already_there(&error) => {
-                self.already_there(create, &name, error).await
+                let there = self.already_there(create, &name, was_unanswered, error);
+                there.await
             }
             Err(error) => {
                 let answer = answer(&error);
@@ -87,7 +91,7 @@ impl<'a> PodCreator<'a> {
         let (generation, now) = (pass.object.generation, pass.clock());
         let mut memory = pass.memory();
         let nodes = &mut memory.nodes;
-        nodes.create_answered(create, &name, answer, generation, now);
+        nodes.answered(&expected, answer, generation, now);
         if matches!(made, Made::Pod) {
             memory.acceptance.labels_kept();
             if create.revision == pass.spec.hash {
@@ -97,10 +101,10 @@ impl<'a> PodCreator<'a> {
         made
     }
 
-    /// Records the pod as the watch will show it.
-    fn will_create(&self, create: &Create, name: &str) {
+    /// The pod as the watch will show it.
+    fn expected(&self, create: &Create, name: &str) -> PodView {
         let pass = self.pass;
-        let expected = PodView {
+        PodView {
             name: name.to_owned(),
             owner: pass.key.name.to_string(),
             owner_uid: pass.object.uid.clone(),
@@ -110,9 +114,7 @@ impl<'a> PodCreator<'a> {
             predecessor: create.predecessor,
             created: pass.now,
             ..PodView::default()
-        };
-        let now = pass.clock();
-        pass.memory().nodes.will_create(expected, now);
+        }
     }
 
     /// The content of a revision in its canonical form; `None` if the revision does not exist.
@@ -160,7 +162,13 @@ impl<'a> PodCreator<'a> {
 
     /// A pod of that name exists: ours, which the watch will show, or a foreign one, which includes
     /// one that lost our labels.
-    async fn already_there(&self, create: &Create, name: &str, conflict: Error) -> (Answer, Made) {
+    async fn already_there(
+        &self,
+        create: &Create,
+        name: &str,
+        was_unanswered: bool,
+        conflict: Error,
+    ) -> (Answer, Made) {
         let pass = self.pass;
         let api = pass.api::<WatchedPod>();
         let there = if_there(read("read a pod", pass.key, api.get_metadata(name)).await);
@@ -169,7 +177,7 @@ impl<'a> PodCreator<'a> {
         let made = match there {
             Ok(Some(pod)) if is_ours(pass, &pod.metadata) => {
                 let is_shown = is_shown(pass, &pod.metadata);
-                if !is_shown && pass.memory().nodes.may_exist(create) {
+                if !is_shown && was_unanswered {
                     // It never had our labels.
                     return self.delete_unlabelled(create, &pod.metadata).await;
                 }

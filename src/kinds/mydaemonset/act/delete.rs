@@ -3,25 +3,19 @@
 use kube::Api;
 
 use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
-use super::failure::{Failure, Failures, answer, is_gone};
+use super::failure::{Failure, add, answer, is_gone};
 use super::outcome::{Outcome, is_skipped, report};
 use crate::kinds::mydaemonset::decide::decision::{Decision, Delete, DeleteReason};
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
 use crate::kinds::mydaemonset::decide::rollout::in_turn;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::memory::belief::Answer;
+use crate::kinds::mydaemonset::memory::nodes::Written;
 use crate::kinds::mydaemonset::observe::node::WatchedNode;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::status::{DELETE_REFUSED, FAILED_DELETE};
 use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
-
-/// The outcome of an attempt to delete one pod.
-enum Deleted {
-    Now,
-    /// It must not be deleted, or something else has deleted it.
-    Not,
-}
 
 /// Deletes the pods that were decided on, and repeats deletions without a definite answer.
 pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &mut Outcome) {
@@ -34,11 +28,11 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
         .take(MAX_PODS_PER_PASS)
         .map(|delete| async move { (delete, delete_pod(pass, delete).await) })
         .collect();
-    let mut failures = Failures::default();
-    run_batched(calls, 1, |(delete, deleted)| {
+    let mut failure = None;
+    run_batched(calls, |(delete, deleted)| {
         match deleted {
-            Ok(Deleted::Now) => outcome.deleted.push(delete.reason),
-            Ok(Deleted::Not) => {}
+            Ok(true) => *outcome.deleted.entry(delete.reason).or_default() += 1,
+            Ok(false) => {}
             // The pod has another version than the one that was judged: its event is on its way.
             Err(error) if error.is_conflict() => {
                 outcome.fail(error);
@@ -47,15 +41,16 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
             Err(error) => {
                 let (rejected, failed) = (Some(DELETE_REFUSED), FAILED_DELETE);
                 let (name, node) = (&delete.pod, Some(delete.node.as_str()));
-                return failures.add(Failure::new(error, rejected, failed, name, node));
+                let failed = Failure::new(error, rejected, failed, name, node);
+                return add(&mut failure, failed);
             }
         }
         Flow::Faster
     })
     .await;
-    outcome.more |= deletes.len() > MAX_PODS_PER_PASS && !failures.stopped;
+    outcome.more |= deletes.len() > MAX_PODS_PER_PASS && failure.is_none();
     let some_done = !outcome.deleted.is_empty();
-    report(pass, Step::Delete, failures.first, some_done, outcome);
+    report(pass, Step::Delete, failure, some_done, outcome);
 }
 
 /// Whether there are deletions to repeat, since they had no definite answer.
@@ -102,20 +97,20 @@ fn is_spared(pass: &Pass<'_>, delete: &Delete) -> bool {
     }
 }
 
-async fn delete_pod(pass: &Pass<'_>, delete: &Delete) -> Result<Deleted, Error> {
-    // Steps of a roll-out use up its limits. Once this replica stops, they are left to the next leader, which waits for
-    // those that were sent.
+/// Returns whether the pod was deleted: maybe it must not be, or something else did that.
+async fn delete_pod(pass: &Pass<'_>, delete: &Delete) -> Result<bool, Error> {
     let is_step = delete.reason.is_due_to_revision();
-    if is_step && pass.context.stop.is_cancelled() || is_spared(pass, delete) {
-        return Ok(Deleted::Not);
+    if !pass.may_go_on(is_step) || is_spared(pass, delete) {
+        return Ok(false);
     }
     let _limited = is_step.then(|| pass.context.limited.token());
     if delete.reason == DeleteReason::NodeGone && node_is_there(pass, &delete.node).await? {
-        return Ok(Deleted::Not);
+        return Ok(false);
     }
     // Before the call: a deletion without an answer may still be carried out, and must count.
     let now = pass.clock();
-    let was_unanswered = pass.memory().nodes.will_delete(delete, now);
+    let written = Written::Deleted(delete.clone());
+    let was_unanswered = pass.memory().nodes.begins(written.clone(), now);
     // With the UID, so that a namesake stays. With the version where only the observed state
     // justifies the deletion: a pod that was not Ready may be Ready by now.
     let mut params = write::only(&delete.uid, delete.version.as_deref());
@@ -137,12 +132,11 @@ async fn delete_pod(pass: &Pass<'_>, delete: &Delete) -> Result<Deleted, Error> 
     };
     let (generation, now) = (pass.object.generation, pass.clock());
     let nodes = &mut pass.memory().nodes;
-    nodes.delete_answered(delete, answer, generation, now);
+    nodes.answered(&written, answer, generation, now);
     match result {
         // Something else deleted it, unless it was an earlier attempt of ours.
-        _ if is_gone && !was_unanswered => Ok(Deleted::Not),
-        _ if is_gone => Ok(Deleted::Now),
-        other => other.map(|()| Deleted::Now),
+        _ if is_gone => Ok(was_unanswered),
+        other => other.map(|()| true),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
 use super::outcome::Outcome;
 use super::ownership::{is_ours, is_shown};
-use crate::kinds::mydaemonset::memory::pending_writes::Doubt;
+use crate::kinds::mydaemonset::memory::nodes::Written;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
 use my_operator_runtime::reconcile::{Error, if_there, read};
@@ -18,7 +18,7 @@ pub(crate) async fn resolve_doubts(pass: &Pass<'_>, outcome: &mut Outcome) {
         .take(MAX_PODS_PER_PASS)
         .map(|doubt| async move { (doubt, is_so(pass, doubt).await) })
         .collect();
-    run_batched(calls, 1, |(doubt, is_so)| match is_so {
+    run_batched(calls, |(doubt, is_so)| match is_so {
         Ok(is_so) => {
             let now = pass.clock();
             pass.memory().nodes.resolve(doubt, is_so, now);
@@ -33,16 +33,18 @@ pub(crate) async fn resolve_doubts(pass: &Pass<'_>, outcome: &mut Outcome) {
 }
 
 /// Whether a deleted pod is gone or being deleted, or a created pod exists.
-async fn is_so(pass: &Pass<'_>, doubt: &Doubt) -> Result<bool, Error> {
+async fn is_so(pass: &Pass<'_>, doubt: &Written) -> Result<bool, Error> {
+    let (name, uid) = doubt.id();
+    let is_deletion = matches!(doubt, Written::Deleted(_));
     let api = pass.api::<WatchedPod>();
-    let request = api.get_metadata(&doubt.pod);
+    let request = api.get_metadata(name);
     let there = if_there(read("read a pod", pass.key, request).await)?;
     let Some(metadata) = there.map(|pod| pod.metadata) else {
-        return Ok(!doubt.uid.is_empty());
+        return Ok(is_deletion);
     };
-    if doubt.uid.is_empty() {
+    if !is_deletion {
         return Ok(is_shown(pass, &metadata) && is_ours(pass, &metadata));
     }
-    let is_it = metadata.uid.as_deref() == Some(&doubt.uid);
+    let is_it = metadata.uid.as_deref() == Some(uid);
     Ok(!is_it || metadata.deletion_timestamp.is_some())
 }

@@ -5,7 +5,7 @@ use super::ownership::is_shown;
 use crate::kinds::mydaemonset::decide::decision::Create;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::pod::{self, Plan};
+use crate::kinds::mydaemonset::pod;
 use my_operator_runtime::reconcile::{Error, call, write};
 
 /// Dry-runs the creation of a pod of the newest revision on a node, and records if the API server
@@ -15,8 +15,7 @@ pub(super) async fn dry_run(pass: &Pass<'_>, create: &Create) -> Option<Failure>
         revision: pass.spec.hash.clone(),
         ..create.clone()
     };
-    let plan = Plan::new(pass.owner(), &newest);
-    let (name, body) = pod::request(&plan, &pass.spec.canonical);
+    let (name, body) = pod::request(pass.owner(), &newest, &pass.spec.canonical);
     let (client, namespace) = (&pass.context.client, &pass.key.namespace);
     let request = write::would_create::<WatchedPod, WatchedPod>(client, namespace, body);
     let failure = match call("try to create a pod", pass.key, request).await {

@@ -123,29 +123,23 @@ impl Failure {
     }
 }
 
-/// The failures of one step over many pods.
-#[derive(Default)]
-pub(super) struct Failures {
-    pub(super) first: Option<Failure>,
-    pub(super) stopped: bool,
-}
-
-impl Failures {
-    /// Adds a failure. A rejection of one pod may not apply to others; any other failure, such as a
-    /// webhook that does not answer in time, would meet them as well. The error with the longest pause is kept.
-    pub(super) fn add(&mut self, failure: Failure) -> Flow {
-        let stops = !failure.is_rejection;
-        self.stopped |= stops;
-        let pause = |failure: &Failure| {
-            let error = failure.error.as_ref();
-            error.map(|error| error.retry_after().unwrap_or_default())
-        };
-        let is_worse = |first: &Failure| pause(first) < pause(&failure);
-        if self.first.as_ref().is_none_or(is_worse) {
-            self.first = Some(failure);
-        }
-        if stops { Flow::Stop } else { Flow::Steady }
+/// Adds a failure to that of earlier calls of a step. A rejection of one pod may not apply to others; any other failure,
+/// such as a webhook that does not answer in time, would meet them as well. The error with the longest pause is kept.
+pub(super) fn add(first: &mut Option<Failure>, failure: Failure) -> Flow {
+    let flow = if failure.is_rejection {
+        Flow::Steady
+    } else {
+        Flow::Stop
+    };
+    let pause = |failure: &Failure| {
+        let error = failure.error.as_ref();
+        error.map(|error| error.retry_after().unwrap_or_default())
+    };
+    let is_worse = |first: &Failure| pause(first) < pause(&failure);
+    if first.as_ref().is_none_or(is_worse) {
+        *first = Some(failure);
     }
+    flow
 }
 
 /// What an error says about the call.

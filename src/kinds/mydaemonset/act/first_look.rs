@@ -10,8 +10,8 @@ use super::ownership::is_ours;
 use crate::kinds::mydaemonset::memory::first_look::Look;
 use crate::kinds::mydaemonset::names::{NAME_LABEL, REVISION_LABEL};
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::observe::watched::controller;
 use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::shared::watched::controller;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 use my_operator_runtime::reconcile::{Error, Key, read};
 

@@ -4,7 +4,7 @@
 //! [`first_look`] has the cache show the orphans that a new object may adopt.
 //! [`doubts`] asks about earlier writes that no watch has shown. [`carry_out`] then makes the calls
 //! that were decided on: [`create`] (one pod in `create_pod`, after a `dry_run`), [`delete`],
-//! [`claim`], and [`release`]. Each step backs off by itself; what fails is in the [`outcome`].
+//! and [`claim`]. Each step backs off by itself; what fails is in the [`outcome`].
 //!
 //! A write is recorded in the memory before the call and its answer after it, so that the next
 //! decision counts with it although no watch shows it yet.
@@ -27,7 +27,6 @@ mod failure;
 pub(crate) mod first_look;
 pub(crate) mod outcome;
 mod ownership;
-mod release;
 pub(crate) mod revisions;
 
 /// Carries out the decision.
@@ -49,6 +48,7 @@ pub(crate) async fn carry_out(
         delete::delete_pods(pass, decision, outcome).await;
     }
     claim::claim_pods(pass, &decision.claim, outcome).await;
-    release::release_vanished(pass, outcome).await;
+    // What was not done because the decision is too old is decided on again.
+    outcome.more |= pass.is_late();
     pass.memory().backoffs.pass_ended(outcome.failed);
 }

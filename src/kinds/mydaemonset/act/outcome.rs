@@ -1,5 +1,7 @@
 //! The outcome of the calls of one pass.
 
+use std::collections::BTreeMap;
+
 use super::failure::Failure;
 use crate::kinds::mydaemonset::decide::decision::DeleteReason;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
@@ -10,7 +12,7 @@ use my_operator_runtime::reconcile::Error;
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) created: usize,
-    pub(crate) deleted: Vec<DeleteReason>,
+    pub(crate) deleted: BTreeMap<DeleteReason, usize>,
     /// How many pods were adopted or released.
     pub(crate) claimed: usize,
     /// An error that a retry may fix.
@@ -32,14 +34,15 @@ impl Outcome {
     }
 }
 
-/// Whether a step is skipped: there is nothing to do, or it failed just now.
+/// Whether a step is skipped: there is nothing to do, it failed just now, or the object asks for something else by now.
 pub(super) fn is_skipped(pass: &Pass<'_>, step: Step, is_idle: bool) -> bool {
+    let is_outdated = pass.is_outdated();
     let (generation, now) = (pass.object.generation, pass.now);
     let backoffs = &mut pass.memory().backoffs;
     if is_idle {
         backoffs.record(step, None, false, generation, now);
     }
-    is_idle || backoffs.is_backing_off(step, generation, now)
+    is_idle || is_outdated || backoffs.is_backing_off(step, generation, now)
 }
 
 /// Records the outcome of a step.
@@ -51,11 +54,9 @@ pub(super) fn report(
     outcome: &mut Outcome,
 ) {
     outcome.failed |= failure.is_some() && matches!(step, Step::Create | Step::Delete);
-    let (problem, error) = match failure {
-        Some(failure) => (Some(failure.problem), failure.error),
-        None => (None, None),
-    };
-    if let Some(error) = error {
+    let parts = failure.map(|failure| (failure.problem, failure.error));
+    let (problem, error) = parts.unzip();
+    if let Some(error) = error.flatten() {
         outcome.fail(error);
     }
     let (generation, now) = (pass.object.generation, pass.clock());

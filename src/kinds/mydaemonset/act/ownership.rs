@@ -5,14 +5,14 @@ use kube::Resource;
 use kube::api::Patch;
 use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::failure::done_or_gone;
 use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
 use crate::kinds::mydaemonset::names::NAME_LABEL;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::observe::watched::controller;
 use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::shared::watched::controller;
 use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
 
 /// Whether this very object exists and is not being deleted, by a live read. Otherwise it must
@@ -43,24 +43,6 @@ pub(super) fn is_shown(pass: &Pass<'_>, metadata: &ObjectMeta) -> bool {
     is(write::MANAGED_BY, write::MANAGER) && is(NAME_LABEL, &pass.key.name)
 }
 
-/// Adopts an object: this one becomes its controller.
-pub(super) async fn adopt<K>(pass: &Pass<'_>, name: &str, uid: &str) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
-    let references = json!([pass.owner().reference()]);
-    set_owners::<K>(pass, "adopt an orphan", name, uid, references).await
-}
-
-/// Releases a pod: the object is no longer its controller.
-pub(super) async fn release(pass: &Pass<'_>, name: &str, uid: &str) -> Result<(), Error> {
-    let references = json!([{"$patch": "delete", "uid": pass.object.uid}]);
-    set_owners::<WatchedPod>(pass, "release a pod", name, uid, references).await
-}
-
 /// Releases a pod of this object that the watch does not show because it lacks our labels.
 /// Returns whether it is one.
 pub(super) async fn release_unlabelled(
@@ -72,18 +54,17 @@ pub(super) async fn release_unlabelled(
     }
     let name = metadata.name.as_deref().unwrap_or_default();
     let uid = metadata.uid.as_deref().unwrap_or_default();
-    release(pass, name, uid).await?;
+    set_owner::<WatchedPod>(pass, false, name, uid).await?;
     Ok(true)
 }
 
-/// Changes the owner references of that object. A strategic merge leaves those of others alone; the
-/// UID is a precondition, so that a namesake is not changed.
-async fn set_owners<K>(
+/// Makes this object the controller of another one, or no longer so. A strategic merge leaves other owner references alone;
+/// the UID is a precondition, so that a namesake is not changed.
+pub(super) async fn set_owner<K>(
     pass: &Pass<'_>,
-    step: &'static str,
+    adopt: bool,
     name: &str,
     uid: &str,
-    references: Value,
 ) -> Result<(), Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -91,7 +72,13 @@ where
         + std::fmt::Debug
         + DeserializeOwned,
 {
-    let patch = json!({"metadata": {"uid": uid, "ownerReferences": references}});
+    let (step, reference) = if adopt {
+        ("adopt an orphan", json!(pass.owner().reference()))
+    } else {
+        let released = json!({"$patch": "delete", "uid": pass.object.uid});
+        ("release a pod", released)
+    };
+    let patch = json!({"metadata": {"uid": uid, "ownerReferences": [reference]}});
     let params = write::patch_params();
     let api = pass.api::<K>();
     let patch = Patch::Strategic(&patch);

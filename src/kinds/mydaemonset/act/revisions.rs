@@ -10,15 +10,15 @@ use serde_json::json;
 
 use super::failure::{Failure, done_or_gone, is_already_there};
 use super::outcome::{Outcome, is_skipped, report};
-use super::ownership::{adopt, is_shown, is_still_there};
+use super::ownership::{is_shown, is_still_there, set_owner};
 use crate::kinds::mydaemonset::crd::MyDaemonSet;
 use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::memory::stored_revision::Stored;
-use crate::kinds::mydaemonset::observe::watched::controller;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
+use crate::kinds::shared::watched::controller;
 use my_operator_runtime::reconcile::{Error, call, read, write};
 
 /// The outcome of storing the revision of the current spec.
@@ -122,7 +122,7 @@ async fn adopt_revisions(pass: &Pass<'_>, outcome: &mut Outcome) -> Vec<Arc<Revi
 async fn adopt_if_there(pass: &Pass<'_>, orphan: &RevisionView) -> Result<bool, Error> {
     let is_there = is_still_there(pass).await?;
     if is_there {
-        adopt::<WatchedRevision>(pass, &orphan.name, &orphan.uid).await?;
+        set_owner::<WatchedRevision>(pass, true, &orphan.name, &orphan.uid).await?;
     }
     Ok(is_there)
 }

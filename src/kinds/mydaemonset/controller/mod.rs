@@ -68,31 +68,30 @@ pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> an
         metrics: context.register(Metrics::new),
     });
     let caches = &this.caches;
+    let clock = context.clock.clone();
+    let object_view = move |object| ObjectView::from_object(object, clock());
+    let object_events = on(&this, |this, event| event.enqueue(&this.queue));
+    let pod_events = on(&this, MyDaemonSetReconciler::on_pod_event);
+    let revision_events = on(&this, MyDaemonSetReconciler::on_revision_event);
+    let node_events = on(&this, MyDaemonSetReconciler::on_node_event);
+    let (pods, revisions) = (context.apis(), context.apis());
+    let view = RevisionView::from_watched;
     controller
-        .watch(objects, &all(), &caches.objects, object_view(&this), {
-            let this = this.clone();
-            move |event: &CacheEvent<'_, ObjectView>| event.enqueue(&this.queue)
-        })
-        .watch(context.apis(), &ours(), &caches.pods, pod_view(&this), {
-            let this = this.clone();
-            move |event: &CacheEvent<'_, PodView>| this.on_pod_event(event)
-        })
-        .watch(
-            context.apis(),
-            &ours(),
-            &caches.revisions,
-            RevisionView::from_watched,
-            {
-                let this = this.clone();
-                move |event: &CacheEvent<'_, RevisionView>| this.on_revision_event(event)
-            },
-        )
-        .watch(nodes, &all(), &caches.nodes, node_view(&this), {
-            let this = this.clone();
-            move |event: &CacheEvent<'_, NodeView>| this.on_node_event(event)
-        })
+        .watch(objects, &all(), &caches.objects, object_view, object_events)
+        .watch(pods, &ours(), &caches.pods, pod_view(&this), pod_events)
+        .watch(revisions, &ours(), &caches.revisions, view, revision_events)
+        .watch(nodes, &all(), &caches.nodes, node_view(&this), node_events)
         .run(this.clone())
         .await
+}
+
+/// What to do with the events of a watch.
+fn on<V>(
+    this: &Arc<MyDaemonSetReconciler>,
+    act: fn(&MyDaemonSetReconciler, &CacheEvent<'_, V>),
+) -> impl Fn(&CacheEvent<'_, V>) + Clone + use<V> {
+    let this = this.clone();
+    move |event| act(&this, event)
 }
 
 /// All objects, in small pages: nodes and pods are long texts of which little is kept.
@@ -103,13 +102,6 @@ fn all() -> Selection {
 /// The pods and revisions that this operator created.
 fn ours() -> Selection {
     all().labels(&format!("{MANAGED_BY}={MANAGER},{NAME_LABEL}"))
-}
-
-fn object_view(
-    this: &MyDaemonSetReconciler,
-) -> impl Fn(RawMyDaemonSet) -> ObjectView + Clone + use<> {
-    let clock = this.context.clock.clone();
-    move |object| ObjectView::from_object(object, clock())
 }
 
 fn pod_view(this: &Arc<MyDaemonSetReconciler>) -> impl Fn(WatchedPod) -> PodView + Clone + use<> {
@@ -200,10 +192,7 @@ impl MyDaemonSetReconciler {
 
     fn memory(&self, key: &Key) -> Arc<Mutex<Memory>> {
         let mut memories = self.memories.lock();
-        match memories.get(key) {
-            Some(memory) => memory.clone(),
-            None => memories.entry(key.clone()).or_default().clone(),
-        }
+        memories.entry(key.clone()).or_default().clone()
     }
 
     fn remember(&self, key: &Key, change: impl FnOnce(&mut Memory)) {
@@ -213,8 +202,7 @@ impl MyDaemonSetReconciler {
     }
 
     fn forget(&self, key: &Key) {
-        let mut memories = self.memories.lock();
-        memories.remove(key);
+        self.memories.lock().remove(key);
         self.statuses.forget(key);
         self.metrics.forget(key);
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::{Known, Revisions, RolloutInput};
+use crate::kinds::mydaemonset::decide::node::OnNode;
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
 use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::Memory;
@@ -122,8 +123,13 @@ fn put_changed(
         if pods.is_empty() && !may_run {
             idle.push(name.clone());
         }
-        let last = nodes.last(&name).cloned();
-        state.put(&name, node, pods, last, gone_since);
+        let on_node = OnNode {
+            node,
+            gone_since,
+            pods,
+            last: nodes.last(&name).cloned().map(Box::new),
+        };
+        state.put(&name, on_node);
     }
     idle
 }

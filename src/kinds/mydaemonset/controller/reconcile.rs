@@ -1,7 +1,5 @@
 //! One reconcile pass over one object: observe, decide, act, report.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::plan::{Plan, plan};
@@ -63,14 +61,17 @@ impl<'a> Reconcile<'a> {
         let before = self.status.before();
         let is_new = before.current_revision.is_none() || status::is_migrating(before);
         if let Some(at) = act::first_look::wait_for_orphans(&pass, is_new).await? {
-            return Ok(Action {
-                requeue_at: Some(at),
-                ..Action::default()
-            });
+            return Ok(Action::at(Some(at)));
         }
         // What is still in doubt counts in the decision, so it is asked about before.
         act::doubts::resolve_doubts(&pass, &mut outcome).await;
-        let before = self.status.before();
+        if pass.is_outdated() {
+            return outcome.error.map_or_else(|| Ok(Action::default()), Err);
+        }
+        let pass = Pass {
+            now: pass.clock(),
+            ..pass
+        };
         let plan = plan(&pass, &revisions, stored, before);
         act::carry_out(&pass, &revisions, &plan.decision, &mut outcome).await;
         // After the pods: a revision is in use once a pod of it is about to be created.
@@ -112,10 +113,7 @@ impl<'a> Reconcile<'a> {
         } else {
             unsettled
         };
-        Ok(Action {
-            requeue_at: not_before,
-            ..Action::default()
-        })
+        Ok(Action::at(not_before))
     }
 
     fn pass(&self, spec: &'a ParsedSpec) -> Pass<'a> {
@@ -178,10 +176,7 @@ impl<'a> Reconcile<'a> {
         let generation = self.scope.object.generation;
         let after = status::rejected(self.status.before(), generation, why, self.scope.now);
         self.scope.metrics.status(self.scope.key, &after);
-        Ok(Action {
-            requeue_at: self.status.write(&after).await?,
-            ..Action::default()
-        })
+        Ok(Action::at(self.status.write(&after).await?))
     }
 
     /// Reports that the current revision waits for the deletion of one with the same name, which the watch delivers.
@@ -194,10 +189,7 @@ impl<'a> Reconcile<'a> {
     }
 
     fn retry_later(&self) -> Action {
-        Action {
-            requeue_at: Some(self.scope.now + RETRY_PAUSE),
-            ..Action::default()
-        }
+        Action::at(Some(self.scope.now + RETRY_PAUSE))
     }
 
     /// Publishes what was done, and returns when to reconcile again.
@@ -222,20 +214,19 @@ impl<'a> Reconcile<'a> {
             status_not_before,
         ];
         Ok(Action {
-            requeue_at: requeue_at.into_iter().flatten().min(),
             did,
-            ..Action::default()
+            ..Action::at(requeue_at.into_iter().flatten().min())
         })
     }
 
     /// Counts created and deleted pods, and publishes the Events that are due. Returns when more are.
     fn publish_notes(&self, outcome: &Outcome) -> Option<DateTime<Utc>> {
-        let deleted = outcome.deleted.iter();
-        let failed = deleted.filter(|reason| **reason == DeleteReason::Failed);
-        self.scope.metrics.pods_failed(failed.count());
+        let failed = outcome.deleted.get(&DeleteReason::Failed);
+        let failed = failed.copied().unwrap_or_default() as u64;
+        self.scope.metrics.failed_pods.inc_by(failed);
         let notes = {
             let tally = &mut self.scope.memory.lock().tally;
-            tally.count(outcome.created, outcome.deleted.iter().copied());
+            tally.count(outcome.created, &outcome.deleted);
             tally.take_due(self.scope.now)
         };
         for (note, reason, action) in [
@@ -257,16 +248,12 @@ impl<'a> Reconcile<'a> {
 
 /// What was done, for the log.
 fn summary(outcome: &Outcome) -> Option<String> {
-    let mut deletions = BTreeMap::new();
-    for reason in &outcome.deleted {
-        *deletions.entry(*reason).or_default() += 1;
-    }
     let claimed =
         (outcome.claimed > 0).then(|| format!("changed the owner of {}", outcome.claimed));
     let did: Vec<String> = [
         claimed,
         created_text(outcome.created),
-        deleted_text(&deletions),
+        deleted_text(&outcome.deleted),
     ]
     .into_iter()
     .flatten()

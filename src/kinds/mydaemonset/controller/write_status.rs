@@ -21,7 +21,7 @@ pub(super) struct StatusWriter<'a> {
 impl<'a> StatusWriter<'a> {
     pub(super) fn new(scope: Scope<'a>) -> Self {
         let cached = Arc::new(WrittenStatus {
-            status: scope.object.status.clone(),
+            status: status::read(&scope.object.status),
             version: scope.object.version.clone(),
         });
         // The last one written, as long as the watch has not shown it.
@@ -132,12 +132,13 @@ impl<'a> StatusWriter<'a> {
             let revisions = caches.revisions_of(&self.scope.object.uid);
             if let Some(revision) = revisions.iter().find(|r| r.hash == *new) {
                 let lasted = self.scope.now - revision.since;
-                metrics.rollout_ended(lasted.as_seconds_f64().max(0.0));
+                let lasted = lasted.as_seconds_f64().max(0.0);
+                metrics.rollout_duration.observe(lasted);
             }
         }
         let update = after.update_revision.as_deref().unwrap_or_default();
         if is_auto_paused(after, update) && !is_auto_paused(before, update) {
-            metrics.auto_paused();
+            metrics.auto_pauses.inc();
         }
     }
 }

@@ -19,6 +19,18 @@ pub(crate) struct Create {
     pub(crate) predecessor: Predecessor,
 }
 
+impl Create {
+    /// The creation of that pod.
+    pub(crate) fn of(pod: &PodView) -> Self {
+        Self {
+            node: pod.node.clone(),
+            revision: pod.revision.clone(),
+            attempt: pod.attempt,
+            predecessor: pod.predecessor,
+        }
+    }
+}
+
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum DeleteReason {

@@ -10,7 +10,7 @@
 
 pub(super) mod decision;
 pub(super) mod input;
-mod node;
+pub(crate) mod node;
 pub(super) mod observed;
 pub mod placement;
 pub(super) mod rollout;

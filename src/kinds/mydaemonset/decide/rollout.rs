@@ -3,22 +3,20 @@
 //! The state depends only on what was [put](RolloutState::put) and on the input: a test compares
 //! every state that was changed step by step with one that was built from scratch.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::decision::{Decision, Delete, DeleteReason};
-use super::input::{Last, RolloutInput};
+use super::input::RolloutInput;
 use super::node::flags::{NodeFlag, NodeFlags, Verdict};
 use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
 use super::observed::{Excluded, Named, Observed};
 use super::strategy::Strategy;
 use crate::kinds::mydaemonset::crd::FailedNode;
-use crate::kinds::mydaemonset::observe::node::NodeView;
-use crate::kinds::mydaemonset::observe::pod::PodView;
 
 /// How many nodes that a roll-out was stopped for are in the status.
 const MAX_FAILED_NODES: usize = 20;
@@ -34,26 +32,17 @@ pub(crate) struct RolloutState {
     counts: [usize; NodeFlag::COUNT],
     /// The nodes with each of the first flags.
     names: [BTreeSet<Arc<str>>; NodeFlag::NAMED],
-    /// How many pods there are of each revision.
-    revisions: HashMap<Box<str>, usize>,
     /// The input that the verdicts depend on.
     input_key: InputKey,
     held: Held,
-    /// `None` if it has to be computed.
-    boundary: Option<Boundary>,
     /// When the last decision was made.
     decided_at: DateTime<Utc>,
 }
 
-/// A node and what is on it.
+/// A node, what is on it, and what is thought of it.
 #[derive(Debug, Default)]
 struct Entry {
-    /// `None` if the node is gone.
-    node: Option<Arc<NodeView>>,
-    pods: Vec<Arc<PodView>>,
-    last: Option<Box<Last>>,
-    /// Since when the node is gone.
-    gone_since: Option<DateTime<Utc>>,
+    on_node: OnNode,
     verdict: Verdict,
 }
 
@@ -103,18 +92,6 @@ impl Held {
     }
 }
 
-/// The partition: the last nodes by name of those that do not have the newest revision. A node that
-/// joins gets the newest revision, and so releases none of them.
-#[derive(Debug)]
-struct Boundary {
-    /// The size of the partition.
-    partition: usize,
-    /// Its first node.
-    from: Option<Arc<str>>,
-    /// Whether that many nodes are behind: if so, nodes before the first do not matter.
-    is_full: bool,
-}
-
 /// The limits as numbers of nodes.
 struct Limits {
     unavailable: usize,
@@ -147,24 +124,6 @@ where
     items.cycle().skip(failures % count.max(1)).take(count)
 }
 
-impl Entry {
-    fn node_state<'a>(
-        &'a self,
-        name: &'a str,
-        stance: Stance,
-        input: &RolloutInput<'a>,
-    ) -> NodeState<'a> {
-        let on_node = OnNode {
-            name,
-            node: self.node.as_deref(),
-            gone_since: self.gone_since,
-            pods: &self.pods,
-            last: self.last.as_deref(),
-        };
-        NodeState::new(on_node, stance, input)
-    }
-}
-
 impl RolloutState {
     /// An empty state for that revision.
     pub(crate) fn new(update: &str) -> Self {
@@ -184,56 +143,22 @@ impl RolloutState {
         self.input_key.update == update
     }
 
-    /// Sets a node (`None` if it is gone), the object's pods there, the last pod on it as far as it
-    /// is remembered, and since when it is gone.
-    pub(crate) fn put(
-        &mut self,
-        name: &str,
-        node: Option<Arc<NodeView>>,
-        pods: Vec<Arc<PodView>>,
-        last: Option<Last>,
-        gone_since: Option<DateTime<Utc>>,
-    ) {
-        for pod in &pods {
-            *self
-                .revisions
-                .entry(pod.revision.as_str().into())
-                .or_default() += 1;
-        }
-        let before = if let Some(entry) = self.entries.get_mut(name) {
-            entry.node = node;
-            entry.last = last.map(Box::new);
-            entry.gone_since = gone_since;
-            std::mem::replace(&mut entry.pods, pods)
-        } else if node.is_none() && pods.is_empty() {
+    /// Sets what is on a node.
+    pub(crate) fn put(&mut self, name: &str, on_node: OnNode) {
+        let known = self.entries.get_key_value(name);
+        let known = known.map(|(name, _)| name.clone());
+        if known.is_none() && on_node.node.is_none() && on_node.pods.is_empty() {
             return;
-        } else {
-            let entry = Entry {
-                node,
-                pods,
-                last: last.map(Box::new),
-                gone_since,
-                verdict: Verdict::default(),
-            };
-            self.entries.insert(name.into(), entry);
-            Vec::new()
-        };
-        for pod in before {
-            if let Some(count) = self.revisions.get_mut(pod.revision.as_str()) {
-                *count -= 1;
-                if *count == 0 {
-                    self.revisions.remove(pod.revision.as_str());
-                }
-            }
         }
-        if let Some((name, _)) = self.entries.get_key_value(name) {
-            self.stale.insert(name.clone());
-        }
+        let name = known.unwrap_or_else(|| name.into());
+        self.entries.entry(name.clone()).or_default().on_node = on_node;
+        self.stale.insert(name);
     }
 
-    /// The revisions of the existing pods.
+    /// The revisions of the existing pods, one for each.
     pub(crate) fn revisions(&self) -> impl Iterator<Item = &str> {
-        self.revisions.keys().map(AsRef::as_ref)
+        let pods = self.entries.values().flat_map(|entry| &entry.on_node.pods);
+        pods.map(|pod| pod.revision.as_str())
     }
 
     /// Decides what to do next.
@@ -286,7 +211,8 @@ impl RolloutState {
         input: &RolloutInput<'a>,
     ) -> Option<NodeState<'a>> {
         let entry = self.entries.get(name)?;
-        Some(entry.node_state(name, self.stance(name), input))
+        let stance = self.stance(name);
+        Some(NodeState::new(name, &entry.on_node, stance, input))
     }
 
     fn stance(&self, name: &str) -> Stance {
@@ -314,14 +240,14 @@ impl RolloutState {
             let Some(entry) = self.entries.get_mut(&name) else {
                 continue;
             };
-            let verdict = entry.node_state(&name, stance, input).judge(input);
+            let verdict = NodeState::new(&name, &entry.on_node, stance, input).judge(input);
             let flags = verdict.flags;
             let before = std::mem::replace(&mut entry.verdict, verdict);
             let mut until = entry.verdict.until;
             // What becomes of a node that the roll-out was stopped for decides whether it stays so.
             let stopped_for = input.stopped_for.unwrap_or_default();
             let is_named = stopped_for.iter().any(|failed| failed.name == *name);
-            if flags.is_empty() && entry.pods.is_empty() && !is_named {
+            if flags.is_empty() && entry.on_node.pods.is_empty() && !is_named {
                 self.entries.remove(&name);
                 until = None;
             }
@@ -347,13 +273,7 @@ impl RolloutState {
                     *count -= 1;
                     names.map(|names| names.remove(name));
                 }
-                _ => continue,
-            }
-            if nth == NodeFlag::Behind as usize {
-                let stays = |boundary: &Boundary| {
-                    boundary.is_full && boundary.from.as_ref().is_none_or(|from| name < from)
-                };
-                self.boundary = self.boundary.take().filter(stays);
+                _ => {}
             }
         }
     }
@@ -386,7 +306,7 @@ impl RolloutState {
     /// Whether a node that the roll-out was stopped for still speaks against the revision.
     fn still_speaks(&self, failed: &FailedNode) -> bool {
         let entry = self.entries.get(failed.name.as_str());
-        failed.reason != NOT_READY || entry.is_some_and(|entry| entry.node.is_some())
+        failed.reason != NOT_READY || entry.is_some_and(|entry| entry.on_node.node.is_some())
     }
 
     /// The nodes that the roll-out is stopped for: those that it was stopped for, or those that fail now.
@@ -434,25 +354,13 @@ impl RolloutState {
         self.judge_stale(input);
     }
 
-    /// The first node of the partition. Whether a node is behind does not depend on what is held.
-    fn boundary(&mut self, partition: usize) -> Option<Arc<str>> {
-        if let Some(known) = self.boundary.as_ref().filter(|b| b.partition == partition) {
-            return known.from.clone();
-        }
+    /// The first node of the partition, which is the last nodes by name of those that do not have the newest revision. A
+    /// node that joins gets the newest revision, and so releases none of them. Whether a node is behind does not depend on
+    /// what is held.
+    fn boundary(&self, partition: usize) -> Option<Arc<str>> {
         let behind = &self.names[NodeFlag::Behind as usize];
-        let is_full = behind.len() >= partition;
-        let from = match partition {
-            0 => None,
-            _ if is_full => behind.iter().nth_back(partition - 1),
-            _ => behind.first(),
-        };
-        let from = from.cloned();
-        self.boundary = Some(Boundary {
-            partition,
-            from: from.clone(),
-            is_full,
-        });
-        from
+        let nth = partition.checked_sub(1)?;
+        behind.iter().nth_back(nth).or(behind.first()).cloned()
     }
 
     fn observe(&self, limits: &Limits, auto_paused: bool, input: &RolloutInput<'_>) -> Observed {
@@ -464,7 +372,7 @@ impl RolloutState {
         let with_cause = |name: &Arc<str>| {
             let entry = self.entries.get(name);
             let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
-            let node = entry.and_then(|entry| entry.node.as_ref());
+            let node = entry.and_then(|entry| entry.on_node.node.as_ref());
             let silent = node.is_some_and(|node| node.not_ready_since.is_some());
             let other = if silent { NOT_READY } else { "Restarting" };
             format!("{name} ({})", trouble.unwrap_or(other))
@@ -477,7 +385,8 @@ impl RolloutState {
         // kubectl's word for a pod that is being deleted.
         let with_state = |name: &Arc<str>| {
             let entry = self.entries.get(name);
-            let leaves = entry.is_some_and(|entry| entry.pods.iter().any(|pod| pod.deleting));
+            let leaves =
+                entry.is_some_and(|entry| entry.on_node.pods.iter().any(|pod| pod.deleting));
             if leaves {
                 format!("{name} (Terminating)")
             } else {

@@ -10,8 +10,6 @@ pub(crate) struct Acceptance {
     validated: Option<String>,
     /// A created pod came back with other labels than ours.
     relabelled: bool,
-    /// Whether the last pass created the maximum number of pods without a failure.
-    flowing: bool,
 }
 
 impl Acceptance {
@@ -39,16 +37,5 @@ impl Acceptance {
     /// created only to be deleted again.
     pub(crate) fn must_check_labels(&self) -> bool {
         self.relabelled
-    }
-
-    /// Whether the last pass created as many pods as it may without a failure: the next one may go
-    /// on at full speed. Ends with the call, so that only a pass directly after counts.
-    pub(crate) fn take_flow(&mut self) -> bool {
-        std::mem::take(&mut self.flowing)
-    }
-
-    /// Sets what [`Self::take_flow`] returns.
-    pub(crate) fn set_flow(&mut self, flows: bool) {
-        self.flowing = flows;
     }
 }

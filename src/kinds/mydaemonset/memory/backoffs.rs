@@ -20,8 +20,6 @@ pub(crate) enum Step {
     Delete,
     /// Pods are adopted or released.
     Claim,
-    /// Pods without our labels are looked up and released.
-    Release,
     /// Revisions are adopted.
     Adopt,
     /// Superfluous revisions are deleted.

@@ -29,32 +29,29 @@ pub(crate) enum Answer {
 /// The belief that a call was carried out. It ends when the watch shows the effect, or when a live
 /// read at the right time says otherwise. It never ends by itself: a deletion that is carried out
 /// after that would come on top of that of another node.
-#[derive(Debug)]
-pub(super) struct Belief<C> {
+#[derive(Debug, PartialEq)]
+pub(super) struct Belief {
     /// When to ask the API server.
     ask: DateTime<Utc>,
-    /// The call, if an attempt at it had no definite answer.
-    unanswered: Option<Unanswered<C>>,
+    /// If an attempt at the call had no definite answer.
+    unanswered: Option<Unanswered>,
 }
 
-#[derive(Debug)]
-struct Unanswered<C> {
-    call: C,
+#[derive(Debug, PartialEq)]
+struct Unanswered {
     /// The `metadata.generation` that the call was made for. Another one may not want it.
     generation: Option<i64>,
     /// Until when the call may still be carried out.
     until: DateTime<Utc>,
 }
 
-impl<C> Belief<C> {
+impl Belief {
     /// For a call that begins now.
     pub(super) fn new(now: DateTime<Utc>) -> Self {
-        let mut belief = Self {
-            ask: now,
+        Self {
+            ask: now + MAX_CALL + MAY_LAND,
             unanswered: None,
-        };
-        belief.call_begins(now);
-        belief
+        }
     }
 
     /// Another attempt begins. While it is under way there is nothing to ask: a read could see the
@@ -77,22 +74,15 @@ impl<C> Belief<C> {
     pub(super) fn answered(
         &mut self,
         answer: Answer,
-        call: impl FnOnce() -> C,
         generation: Option<i64>,
         now: DateTime<Utc>,
     ) -> bool {
         match answer {
-            Answer::Done => {
-                self.unanswered = None;
-                self.ask = now + WATCH_TIMEOUT;
-            }
+            Answer::Done => self.confirm(now),
             Answer::Unknown => {
                 self.ask = now + MAY_LAND;
-                self.unanswered = Some(Unanswered {
-                    call: call(),
-                    generation,
-                    until: self.ask,
-                });
+                let until = self.ask;
+                self.unanswered = Some(Unanswered { generation, until });
             }
             // No attempt can be carried out any more, so a read now gives the final answer.
             Answer::Overtaken => {
@@ -108,14 +98,10 @@ impl<C> Belief<C> {
         true
     }
 
-    /// Extends the belief until `ask` if it was confirmed. Returns whether it stays.
-    pub(super) fn confirm(&mut self, ask: Option<DateTime<Utc>>) -> bool {
-        let Some(ask) = ask else {
-            return false;
-        };
-        self.ask = ask;
+    /// The call was carried out: the watch will show it.
+    pub(super) fn confirm(&mut self, now: DateTime<Utc>) {
+        self.ask = now + WATCH_TIMEOUT;
         self.unanswered = None;
-        true
     }
 
     /// Limits the waiting time as if it began now: the clock was set back.
@@ -129,12 +115,10 @@ impl<C> Belief<C> {
         };
     }
 
-    /// The call, if it is to be repeated for that generation.
-    pub(super) fn repeat(&self, generation: Option<i64>) -> Option<&C> {
+    /// Whether the call is to be repeated for that generation.
+    pub(super) fn is_repeated_for(&self, generation: Option<i64>) -> bool {
         let unanswered = self.unanswered.as_ref();
-        unanswered
-            .filter(|unanswered| unanswered.generation == generation)
-            .map(|unanswered| &unanswered.call)
+        unanswered.is_some_and(|unanswered| unanswered.generation == generation)
     }
 }
 
@@ -150,24 +134,23 @@ mod tests {
     #[test]
     fn a_belief_stays_while_an_attempt_may_have_been_carried_out() {
         let mut belief = Belief::new(at(0));
-        assert!(belief.answered(Answer::Unknown, || "call", Some(1), at(10)));
+        assert!(belief.answered(Answer::Unknown, Some(1), at(10)));
         assert_eq!(belief.ask(), at(75));
-        assert_eq!(belief.repeat(Some(1)), Some(&"call"));
-        assert_eq!(belief.repeat(Some(2)), None);
+        assert!(belief.is_repeated_for(Some(1)));
+        assert!(!belief.is_repeated_for(Some(2)));
         belief.call_begins(at(20));
         // The second attempt is rejected: the first may still be carried out.
-        assert!(belief.answered(Answer::Refused, || "call", Some(1), at(21)));
+        assert!(belief.answered(Answer::Refused, Some(1), at(21)));
         assert_eq!(belief.ask(), at(75));
-        assert!(belief.answered(Answer::Overtaken, || "call", Some(1), at(22)));
+        assert!(belief.answered(Answer::Overtaken, Some(1), at(22)));
         assert_eq!((belief.ask(), belief.is_unanswered()), (at(22), false));
-        assert!(!belief.answered(Answer::Refused, || "call", Some(1), at(23)));
+        assert!(!belief.answered(Answer::Refused, Some(1), at(23)));
     }
 
     #[test]
-    fn only_a_confirmed_belief_is_extended() {
-        let mut belief = Belief::<()>::new(at(0));
-        assert!(belief.confirm(Some(at(30))));
-        assert_eq!(belief.ask(), at(30));
-        assert!(!belief.confirm(None));
+    fn a_confirmed_belief_waits_for_the_watch() {
+        let mut belief = Belief::new(at(0));
+        belief.confirm(at(1));
+        assert_eq!(belief.ask(), at(31));
     }
 }

@@ -28,14 +28,10 @@ pub(crate) struct Notes {
 
 impl EventTally {
     /// Counts created and deleted pods.
-    pub(crate) fn count(
-        &mut self,
-        created: usize,
-        deleted: impl IntoIterator<Item = DeleteReason>,
-    ) {
+    pub(crate) fn count(&mut self, created: usize, deleted: &BTreeMap<DeleteReason, usize>) {
         self.created += created;
-        for reason in deleted {
-            *self.deleted.entry(reason).or_default() += 1;
+        for (reason, number) in deleted {
+            *self.deleted.entry(*reason).or_default() += number;
         }
     }
 
@@ -103,21 +99,15 @@ mod tests {
     fn created_and_deleted_pods_are_published_together() {
         let mut tally = EventTally::default();
         assert_eq!(due(&mut tally, at(0)), (None, None, None));
-        tally.count(3, []);
+        tally.count(3, &BTreeMap::new());
         assert_eq!(
             due(&mut tally, at(0)),
             (Some("created 3 pods".into()), None, None)
         );
-        tally.count(
-            1,
-            [
-                DeleteReason::Failed,
-                DeleteReason::Outdated,
-                DeleteReason::Outdated,
-            ],
-        );
+        let deleted = [(DeleteReason::Failed, 1), (DeleteReason::Outdated, 2)];
+        tally.count(1, &deleted.into());
         assert_eq!(due(&mut tally, at(10)), (None, None, Some(at(60))));
-        tally.count(0, [DeleteReason::Failed]);
+        tally.count(0, &[(DeleteReason::Failed, 1)].into());
         assert_eq!(
             due(&mut tally, at(60)),
             (

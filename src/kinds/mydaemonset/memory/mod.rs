@@ -7,7 +7,7 @@
 //! | part | what it assumes, and until when | owner |
 //! |---|---|---|
 //! | [`nodes`] | pods that were created, deleted, adopted and released are so until the watch shows it; the last pods of nodes | the calls about pods, the watch of pods |
-//! | [`vanished_pods`] | pods that the watch lost may have lost our labels, until a live read | the watch of pods, the step that releases them |
+//! | `vanished` | pods that the watch lost may have lost our labels, until a live read | the watch of pods, the step that releases them |
 //! | [`first_look`] | the cache shows every pod that was there before the object, once it did | the live list of a new object |
 //! | [`acceptance`] | the API server accepts the pods of a revision, until a restart | the calls that create pods |
 //! | [`stored_revision`] | the revision of the spec is stored, until the watch shows it | the calls about revisions |
@@ -15,10 +15,11 @@
 //! | [`event_tally`] | pods that no Event has reported yet | the end of a pass |
 //! | [`status_pacing`] | another operator writes the same status, until its backoff ends | the status write |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 
+use super::decide::decision::Claim;
 use super::decide::rollout::RolloutState;
 use super::observe::pod::PodView;
 
@@ -27,12 +28,9 @@ pub(crate) mod backoffs;
 pub(crate) mod belief;
 pub(crate) mod event_tally;
 pub(crate) mod first_look;
-mod last_pods;
 pub(crate) mod nodes;
-pub(crate) mod pending_writes;
 pub(crate) mod status_pacing;
 pub(crate) mod stored_revision;
-pub(crate) mod vanished_pods;
 
 /// The memory of one object.
 #[derive(Debug, Default)]
@@ -42,7 +40,9 @@ pub(crate) struct Memory {
     /// The verdicts on all nodes; `None` before the first decision.
     pub(crate) rollout: Option<RolloutState>,
     pub(crate) nodes: nodes::NodeMemory,
-    pub(crate) vanished: vanished_pods::VanishedPods,
+    /// Pods that the watch no longer shows although nothing deleted them, by UID: the watch selects by our labels, so such
+    /// a pod may still exist without them. It stays here until a live read shows that it is gone, or it was released.
+    pub(crate) vanished: BTreeMap<String, Claim>,
     pub(crate) first_look: first_look::FirstLook,
     pub(crate) acceptance: acceptance::Acceptance,
     pub(crate) stored: stored_revision::StoredRevision,
@@ -90,7 +90,7 @@ impl Memory {
         }
         // Before the deletion is forgotten as observed.
         if !pod.deleting && !self.nodes.is_deleted(pod) {
-            self.vanished.add(pod);
+            self.vanished.insert(pod.uid.clone(), Claim::release(pod));
         }
         self.nodes.gone(pod);
     }
@@ -103,10 +103,10 @@ mod tests {
 
     use super::backoffs::{Nature, Problem, Step};
     use super::belief::Answer;
+    use super::nodes::Written;
     use super::*;
-    use crate::kinds::mydaemonset::decide::decision::{Claim, Create, Delete, DeleteReason};
+    use crate::kinds::mydaemonset::decide::decision::{Create, Delete, DeleteReason};
     use crate::kinds::mydaemonset::decide::input::Last;
-    use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
     use crate::kinds::mydaemonset::status::Refusal;
 
     fn at(second: i64) -> DateTime<Utc> {
@@ -123,8 +123,8 @@ mod tests {
         }
     }
 
-    fn deletion(pod: &PodView, reason: DeleteReason, attempt: u32) -> Delete {
-        Delete {
+    fn deletion(pod: &PodView, reason: DeleteReason, attempt: u32) -> Written {
+        Written::Deleted(Delete {
             pod: pod.name.clone(),
             uid: pod.uid.clone(),
             node: pod.node.clone(),
@@ -135,7 +135,7 @@ mod tests {
                 ..Last::default()
             },
             version: None,
-        }
+        })
     }
 
     /// What is believed to be on the node, and whether the node changed.
@@ -158,35 +158,28 @@ mod tests {
         }
     }
 
-    fn creation(pod: &PodView) -> Create {
-        Create {
-            node: pod.node.clone(),
-            revision: pod.revision.clone(),
-            attempt: 0,
-            predecessor: Predecessor::Unknown,
-        }
+    fn creation(pod: &PodView) -> Written {
+        Written::Created(Arc::new(pod.clone()))
     }
 
     /// The pods in doubt at that time.
     fn doubts(memory: &Memory, now: i64) -> Vec<String> {
         let doubts = memory.nodes.doubts(at(now)).into_iter();
-        doubts.map(|doubt| doubt.pod).collect()
+        doubts.map(|doubt| doubt.id().0.to_owned()).collect()
     }
 
     #[test]
     fn an_overtaken_deletion_is_checked_at_once() {
         let mut memory = Memory::new("me");
         let delete = deletion(&pod("a", "u"), DeleteReason::Outdated, 0);
-        memory.nodes.will_delete(&delete, at(0));
+        memory.nodes.begins(delete.clone(), at(0));
         memory
             .nodes
-            .delete_answered(&delete, Answer::Overtaken, None, at(0));
+            .answered(&delete, Answer::Overtaken, None, at(0));
         assert_eq!(memory.nodes.next_check(), None);
         for (answer, second) in [(Answer::Unknown, 0), (Answer::Overtaken, 5)] {
-            memory.nodes.will_delete(&delete, at(second));
-            memory
-                .nodes
-                .delete_answered(&delete, answer, None, at(second));
+            memory.nodes.begins(delete.clone(), at(second));
+            memory.nodes.answered(&delete, answer, None, at(second));
         }
         assert_eq!(memory.nodes.unanswered_deletes(None), []);
         assert_eq!(doubts(&memory, 5), ["a"]);
@@ -198,12 +191,10 @@ mod tests {
         let old = pod("old", "u");
         let delete = deletion(&old, DeleteReason::Outdated, 0);
         let (made, done) = (pod("a", ""), Answer::Done);
-        memory.nodes.will_create(made.clone(), at(0));
-        memory.nodes.will_delete(&delete, at(0));
-        memory
-            .nodes
-            .create_answered(&creation(&made), "a", done, None, at(0));
-        memory.nodes.delete_answered(&delete, done, None, at(0));
+        memory.nodes.begins(creation(&made), at(0));
+        memory.nodes.begins(delete.clone(), at(0));
+        memory.nodes.answered(&creation(&made), done, None, at(0));
+        memory.nodes.answered(&delete, done, None, at(0));
         assert_eq!(memory.nodes.next_check(), Some(at(30)));
         assert_eq!(
             shown(&mut memory, std::slice::from_ref(&old), 1),
@@ -224,12 +215,10 @@ mod tests {
             pod("b", ""),
             deletion(&pod("a", "ua"), DeleteReason::Outdated, 0),
         );
-        memory.nodes.will_create(other.clone(), at(5));
-        memory.nodes.will_delete(&delete, at(5));
-        memory
-            .nodes
-            .create_answered(&creation(&other), "b", done, None, at(5));
-        memory.nodes.delete_answered(&delete, done, None, at(5));
+        memory.nodes.begins(creation(&other), at(5));
+        memory.nodes.begins(delete.clone(), at(5));
+        memory.nodes.answered(&creation(&other), done, None, at(5));
+        memory.nodes.answered(&delete, done, None, at(5));
         let believed = vec![("ua".to_owned(), true), (String::new(), false)];
         assert_eq!(doubts(&memory, 34), [""; 0]);
         let later = shown(&mut memory, &[pod("a", "ua")], 3_600);
@@ -246,7 +235,7 @@ mod tests {
         }
         assert_eq!(shown(&mut memory, &[pod("a", "ua")], 3_630), (seen, true));
         // Created, observed and gone again before the next reconcile.
-        memory.nodes.will_create(pod("c", ""), at(3_640));
+        memory.nodes.begins(creation(&pod("c", "")), at(3_640));
         memory.pod_seen(&pod("c", "uc"));
         assert!(shown(&mut memory, &[], 3_641).0.is_empty());
         // Nothing is left of a node that is gone.
@@ -261,10 +250,8 @@ mod tests {
         let mut memory = Memory::default();
         let delete = deletion(&pod("a", "u"), DeleteReason::Outdated, 0);
         let mut attempt = |answer, now| {
-            let again = memory.nodes.will_delete(&delete, at(now));
-            memory
-                .nodes
-                .delete_answered(&delete, answer, Some(1), at(now));
+            let again = memory.nodes.begins(delete.clone(), at(now));
+            memory.nodes.answered(&delete, answer, Some(1), at(now));
             let first_doubt = (now..now + 100).find(|now| !doubts(&memory, *now).is_empty());
             let repeats =
                 [1, 2].map(|generation| memory.nodes.unanswered_deletes(Some(generation)));
@@ -289,13 +276,16 @@ mod tests {
     #[test]
     fn a_call_that_is_under_way_is_not_in_doubt() {
         let mut memory = Memory::default();
-        memory.nodes.will_create(pod("a", ""), at(0));
+        memory.nodes.begins(creation(&pod("a", "")), at(0));
         assert_eq!(doubts(&memory, 40), [""; 0]);
         let create = creation(&pod("a", ""));
         memory
             .nodes
-            .create_answered(&create, "a", Answer::Unknown, None, at(40));
-        assert_eq!(memory.nodes.unanswered_creates(None), [create]);
+            .answered(&create, Answer::Unknown, None, at(40));
+        assert_eq!(
+            memory.nodes.unanswered_creates(None),
+            [Create::of(&pod("a", ""))]
+        );
         assert_eq!(doubts(&memory, 104), [""; 0]);
         assert_eq!(doubts(&memory, 105), ["a"]);
     }
@@ -306,10 +296,10 @@ mod tests {
         memory.take_changed(at(1_000));
         let (a, b) = (pod("a", ""), pod("b", ""));
         for (pod, answer) in [(&a, Answer::Done), (&b, Answer::Unknown)] {
-            memory.nodes.will_create(pod.clone(), at(1_000));
+            memory.nodes.begins(creation(pod), at(1_000));
             memory
                 .nodes
-                .create_answered(&creation(pod), &pod.name, answer, None, at(1_000));
+                .answered(&creation(pod), answer, None, at(1_000));
         }
         memory.backoffs.record(
             Step::Create,
@@ -331,14 +321,14 @@ mod tests {
         let shown = pod("a", "u");
         memory
             .nodes
-            .will_delete(&deletion(&shown, DeleteReason::Outdated, 0), at(0));
+            .begins(deletion(&shown, DeleteReason::Outdated, 0), at(0));
         memory.pod_gone(&shown);
         let mut leaving = pod("b", "v");
         leaving.deleting = true;
         memory.pod_gone(&leaving);
-        assert!(memory.vanished.claims().is_empty());
+        assert!(memory.vanished.is_empty());
         memory.pod_gone(&pod("c", "w"));
-        assert_eq!(memory.vanished.claims().len(), 1);
+        assert_eq!(memory.vanished.len(), 1);
     }
 
     #[test]
@@ -385,7 +375,7 @@ mod tests {
         let failed = pod("a", "u");
         memory
             .nodes
-            .will_delete(&deletion(&failed, DeleteReason::Failed, 3), at(0));
+            .begins(deletion(&failed, DeleteReason::Failed, 3), at(0));
         memory.nodes.gone(&failed);
         assert_eq!(memory.nodes.last("n").map(|last| last.attempt), Some(3));
         let mut other = pod("b", "v");
@@ -396,10 +386,10 @@ mod tests {
         assert_eq!(memory.nodes.revisions().collect::<Vec<_>>(), ["s"]);
         // Its successor is created.
         let next = pod("c", "");
-        memory.nodes.will_create(next.clone(), at(1));
+        memory.nodes.begins(creation(&next), at(1));
         memory
             .nodes
-            .create_answered(&creation(&next), "c", Answer::Done, None, at(1));
+            .answered(&creation(&next), Answer::Done, None, at(1));
         assert_eq!(memory.nodes.last("n"), None);
     }
 

@@ -3,7 +3,6 @@
 pub mod node;
 pub mod pod;
 pub mod predecessor;
-pub(super) mod watched;
 
 #[cfg(test)]
 mod tests {

@@ -7,10 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::predecessor::Predecessor;
-use super::watched::{WatchedContainer, WatchedStatus, controller, utc};
 use crate::kinds::mydaemonset::names::{
     ATTEMPT_ANNOTATION, NAME_LABEL, PREDECESSOR_ANNOTATION, REVISION_LABEL,
 };
+use crate::kinds::shared::watched::{WatchedContainer, WatchedStatus, controller, utc};
 use my_operator_runtime::reconcile::raw;
 
 /// A pod as it is watched.

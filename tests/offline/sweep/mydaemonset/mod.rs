@@ -140,9 +140,7 @@ impl Subject for MyDaemonSet {
     fn applies(&self, fault: Fault, site: &Site, special: Special) -> bool {
         let is_of_a_pod = site.resource == "pods" && site.verb != Verb::Create;
         let is_wrong = fault == Fault::Conflict && is_of_a_pod;
-        // Nor does a pass look again after a call that took long.
-        let is_rival =
-            matches!(fault, Fault::WatchesSilent | Fault::Slow) && special == Special::TwoOperators;
+        let is_rival = fault == Fault::WatchesSilent && special == Special::TwoOperators;
         !is_wrong && !is_rival
     }
 

@@ -70,34 +70,33 @@ pub(super) struct NodeState<'a> {
 }
 
 /// A node and what is on it.
-#[derive(Clone, Copy)]
-pub(super) struct OnNode<'a> {
-    pub(super) name: &'a str,
+#[derive(Debug, Default)]
+pub(crate) struct OnNode {
     /// `None` if the node is gone.
-    pub(super) node: Option<&'a NodeView>,
+    pub(crate) node: Option<Arc<NodeView>>,
     /// Since when the node is gone.
-    pub(super) gone_since: Option<DateTime<Utc>>,
-    pub(super) pods: &'a [Arc<PodView>],
-    /// The last pod on the node.
-    pub(super) last: Option<&'a Last>,
+    pub(crate) gone_since: Option<DateTime<Utc>>,
+    /// The object's pods there.
+    pub(crate) pods: Vec<Arc<PodView>>,
+    /// The last pod on the node, as far as it is remembered.
+    pub(crate) last: Option<Box<Last>>,
 }
 
 impl<'a> NodeState<'a> {
-    pub(super) fn new(on_node: OnNode<'a>, stance: Stance, input: &RolloutInput<'a>) -> Self {
-        let OnNode {
-            name,
-            node,
-            gone_since,
-            pods,
-            last,
-        } = on_node;
+    pub(super) fn new(
+        name: &'a str,
+        on_node: &'a OnNode,
+        stance: Stance,
+        input: &RolloutInput<'a>,
+    ) -> Self {
+        let node = on_node.node.as_deref();
         let is_lost = node
             .and_then(|node| node.not_ready_since)
             .is_some_and(|since| since + input.grace <= input.now);
         let mut node_state = NodeState {
             name,
             node,
-            gone_since,
+            gone_since: on_node.gone_since,
             eligibility: Eligibility::Leave,
             newest: Eligibility::Leave,
             excluded: None,
@@ -109,13 +108,13 @@ impl<'a> NodeState<'a> {
             ended: Vec::new(),
             leaving: Vec::new(),
             claims: Vec::new(),
-            last,
+            last: on_node.last.as_deref(),
             stance,
             update: input.revisions.update,
             lost: is_lost,
             patience_ends: None,
         };
-        node_state.sort(pods.iter().map(AsRef::as_ref), input);
+        node_state.sort(on_node.pods.iter().map(AsRef::as_ref), input);
         if let Some(node) = node {
             node_state.place(node, input);
         }

@@ -18,6 +18,7 @@ mod promises;
 
 use super::decision::{Create, Decision, Delete, DeleteReason};
 use super::input::{Known, Last, Revisions, RolloutInput};
+use super::node::OnNode;
 use super::node::plan::pause;
 use super::observed::{Excluded, Named, Observed};
 use super::placement::Placement;
@@ -167,13 +168,13 @@ fn put(
 ) {
     let node = nodes.iter().find(|node| node.name == name);
     let pods = pods.iter().filter(|pod| pod.node == name);
-    state.put(
-        name,
-        node.cloned().map(Arc::new),
-        pods.cloned().map(Arc::new).collect(),
-        memory.get(name).cloned(),
-        gone.get(name).copied(),
-    );
+    let on_node = OnNode {
+        node: node.cloned().map(Arc::new),
+        gone_since: gone.get(name).copied(),
+        pods: pods.cloned().map(Arc::new).collect(),
+        last: memory.get(name).cloned().map(Box::new),
+    };
+    state.put(name, on_node);
 }
 
 fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {

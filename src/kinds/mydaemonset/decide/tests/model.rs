@@ -12,7 +12,7 @@ use super::promises::{Case, Fault, ensure};
 use super::*;
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::memory::belief::Answer;
-use crate::kinds::mydaemonset::memory::nodes::NodeMemory;
+use crate::kinds::mydaemonset::memory::nodes::{NodeMemory, Written};
 
 /// The maximum lag of a watch.
 const MAX_LAG: TimeDelta = TimeDelta::seconds(20);
@@ -526,16 +526,17 @@ impl Model {
     /// Asks the API server about what the watch should have shown by now.
     fn resolve_doubts(&mut self) {
         for doubt in self.memory.nodes.doubts(self.now) {
-            let is_so = if doubt.uid.is_empty() {
-                self.pods.iter().any(|pod| pod.name == doubt.pod)
+            let (name, uid) = doubt.id();
+            let is_so = if uid.is_empty() {
+                self.pods.iter().any(|pod| pod.name == name)
             } else {
-                let stays = |pod: &PodView| pod.uid == doubt.uid && !pod.deleting;
+                let stays = |pod: &PodView| pod.uid == uid && !pod.deleting;
                 !self.pods.iter().any(stays)
             };
             if !is_so {
-                self.own_creates.retain(|(_, pod)| pod.name != doubt.pod);
-                self.own_deletes.retain(|(_, uid)| *uid != doubt.uid);
-                self.deleted.remove(&doubt.uid);
+                self.own_creates.retain(|(_, pod)| pod.name != name);
+                self.own_deletes.retain(|(_, own)| own != uid);
+                self.deleted.remove(uid);
             }
             self.memory.nodes.resolve(&doubt, is_so, self.now);
         }
@@ -653,7 +654,13 @@ impl Model {
             let gone_since = self.memory.nodes.gone_since(&name, is_gone, self.now);
             let last = self.memory.nodes.last(&name).cloned();
             let last = last.filter(|_| mutant != Some(Mutant::OwnRevisionForgotten));
-            state.put(&name, node, pods, last, gone_since);
+            let on_node = OnNode {
+                node,
+                gone_since,
+                pods,
+                last: last.map(Box::new),
+            };
+            state.put(&name, on_node);
         }
         let mut decision = state.decide(&input);
         self.mutate_decision(&mut decision);
@@ -863,7 +870,8 @@ impl Model {
             self.replaced.insert(pod.node.clone(), replaced);
         }
         let mut fortune = self.fortune();
-        self.memory.nodes.will_delete(delete, self.now);
+        let written = Written::Deleted(delete.clone());
+        self.memory.nodes.begins(written.clone(), self.now);
         if fortune == Fortune::Done && !self.is_as_seen(delete) {
             fortune = Fortune::Refused;
         }
@@ -871,9 +879,7 @@ impl Model {
         if self.is(Mutant::BeliefDroppedWithoutAnAnswer) && answer == Answer::Unknown {
             answer = Answer::Refused;
         }
-        self.memory
-            .nodes
-            .delete_answered(delete, answer, None, self.now);
+        self.memory.nodes.answered(&written, answer, None, self.now);
         if fortune == Fortune::Refused {
             return Ok(());
         }
@@ -1023,14 +1029,13 @@ impl Model {
             uid: String::new(),
             ..pod.clone()
         };
-        self.memory.nodes.will_create(expected.clone(), self.now);
+        let written = Written::Created(Arc::new(expected.clone()));
+        self.memory.nodes.begins(written.clone(), self.now);
         let mut answer = fortune.answer();
         if self.is(Mutant::BeliefDroppedWithoutAnAnswer) && answer == Answer::Unknown {
             answer = Answer::Refused;
         }
-        self.memory
-            .nodes
-            .create_answered(create, &pod.name, answer, None, self.now);
+        self.memory.nodes.answered(&written, answer, None, self.now);
         if fortune == Fortune::Refused {
             return Ok(());
         }
