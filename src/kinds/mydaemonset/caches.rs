@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::decide::placement::Placement;
-use super::object::{ObjectView, ParsedSpec};
+use super::object::ObjectView;
 use super::observe::node::NodeView;
 use super::observe::pod::PodView;
 use super::revision::RevisionView;
@@ -84,13 +83,6 @@ impl Caches {
     /// The revisions that an object controls.
     pub(crate) fn revisions_of(&self, uid: &str) -> Vec<Arc<RevisionView>> {
         self.revisions.find(uid)
-    }
-
-    /// Which nodes a pod of that spec belongs on: by its revision, if that is there.
-    pub(crate) fn placement(&self, uid: &str, spec: &ParsedSpec) -> Arc<Placement> {
-        let revisions = self.revisions_of(uid);
-        let newest = revisions.iter().find(|it| it.hash == spec.hash);
-        newest.map_or(&spec.placement, |it| &it.placement).clone()
     }
 
     /// The revisions without a controller that name the object in our label.

@@ -20,9 +20,6 @@ pub(crate) const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
 pub(crate) const PREDECESSOR_ANNOTATION: &str = "apps.zhongmingmao.io/predecessor";
 /// Since when a revision is (again) the newest one. A node that joined later never had another.
 pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
-/// What the API server made of the demands on nodes of a revision's pods, in the form of a pod's spec: admission may add
-/// some. Absent as long as it adds none.
-pub(crate) const ADMITTED_ANNOTATION: &str = "apps.zhongmingmao.io/admitted";
 /// A user sets this annotation to the revision to resume its stopped roll-out.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 /// While an object has this annotation, its pods are changing hands: the operator creates, deletes and adopts none. The

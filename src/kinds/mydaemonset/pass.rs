@@ -8,7 +8,7 @@ use kube::{Api, Resource};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::caches::Caches;
-use super::decide::placement::{Eligibility, Placement};
+use super::decide::placement::Eligibility;
 use super::memory::Memory;
 use super::names::Owner;
 use super::object::{ObjectView, ParsedSpec};
@@ -83,23 +83,9 @@ impl<'a> Pass<'a> {
         self.caches.pods_on(node, self.key, &self.object.uid)
     }
 
-    /// Which nodes a pod of the current spec belongs on.
-    pub(crate) fn placement(&self) -> Arc<Placement> {
-        let noted = self.noted(&self.spec.hash);
-        noted.unwrap_or_else(|| self.caches.placement(&self.object.uid, self.spec))
-    }
-
-    /// The same for a revision, if it was noted and the watch does not show it yet.
-    pub(crate) fn noted(&self, hash: &str) -> Option<Arc<Placement>> {
-        let noted = self.memory().noted.clone();
-        noted
-            .filter(|(of, _)| of == hash)
-            .map(|(_, placement)| placement)
-    }
-
     /// Whether a pod of the current spec belongs on a node; `None` if the node is gone.
     pub(crate) fn eligibility(&self, node: &str) -> Option<Eligibility> {
         let node = self.caches.node(node)?;
-        Some(self.placement().eligibility(&node))
+        Some(self.spec.placement.eligibility(&node))
     }
 }

@@ -17,9 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::crd::MyDaemonSetSpec;
 use super::decide::placement::Placement;
-use super::names::{
-    ADMITTED_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32,
-};
+use super::names::{NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32};
 use crate::kinds::shared::template::PodTemplate;
 use crate::kinds::shared::watched::{controller, utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -194,16 +192,13 @@ impl RevisionView {
     pub(crate) fn from_watched(revision: WatchedRevision) -> Self {
         // No pod and no spec asks for the hash of a revision that was tampered with.
         let content = revision.content();
+        let placement = content
+            .as_ref()
+            .map(|content| Placement::from_template(content.template.as_ref()));
+        let canonical = content.map(|content| content.canonical());
         let metadata = revision.metadata;
         let owner = controller(metadata.owner_references.as_deref());
         let annotations = metadata.annotations.as_ref();
-        let admitted = annotations.and_then(|a| a.get(ADMITTED_ANNOTATION));
-        let admitted: Option<Map<_, _>> = admitted.and_then(|it| serde_json::from_str(it).ok());
-        let placement = content.as_ref().map(|content| {
-            let placement = Placement::from_template(content.template.as_ref());
-            admitted.map_or_else(|| placement.clone(), |it| placement.admitted(&it))
-        });
-        let canonical = content.map(|content| content.canonical());
         let since = annotations.and_then(|a| a.get(SINCE_ANNOTATION));
         let since = since
             .and_then(|text| DateTime::parse_from_rfc3339(text).ok())
@@ -270,18 +265,11 @@ pub(crate) fn patch(owner: &Owner<'_>, uid: &str, number: i64, now: DateTime<Utc
         "metadata": {
             "uid": uid,
             "labels": {NAME_LABEL: owner.name, MANAGED_BY: MANAGER},
-            // Admission may be another by now.
-            "annotations": {SINCE_ANNOTATION: since(now), ADMITTED_ANNOTATION: null},
+            "annotations": {SINCE_ANNOTATION: since(now)},
             "ownerReferences": [owner.reference()],
         },
         "revision": number,
     })
-}
-
-/// The patch that notes what the API server made of the demands on nodes.
-pub(crate) fn admitted(uid: &str, demands: &Map<String, Value>) -> Value {
-    let text = json!(demands).to_string();
-    json!({"metadata": {"uid": uid, "annotations": {ADMITTED_ANNOTATION: text}}})
 }
 
 fn since(now: DateTime<Utc>) -> String {

@@ -30,16 +30,16 @@ pub(super) async fn create_pods(
     let must_check_labels = pass.memory().acceptance.must_check_labels();
     if must_check_labels && let Some(create) = creates.first() {
         // No pod is created only to be deleted again.
-        failure = dry_run(pass, revisions, create).await;
+        failure = dry_run(pass, create).await;
     }
     if failure.is_none() {
         let creator = PodCreator::new(pass, revisions);
         failure = create_all(&creator, &creates, outcome).await;
     }
     if let (Some(create), None) = (&decision.dry_run, &failure) {
-        failure = dry_run(pass, revisions, create).await;
+        failure = dry_run(pass, create).await;
         // The deletions that waited for it follow at once.
-        outcome.more |= pass.memory().acceptance.is_validated(&pass.spec.hash);
+        outcome.more |= failure.is_none();
     }
     let some_done = outcome.created > 0;
     report(pass, Step::Create, failure, some_done, outcome);
@@ -77,11 +77,6 @@ async fn create_all(
         Made::Pod => {
             outcome.created += 1;
             Flow::Faster
-        }
-        // The revision's event brings the next decision.
-        Made::Revealing => {
-            outcome.created += 1;
-            Flow::Stop
         }
         Made::Nothing => Flow::Steady,
         Made::Not(first) => {

@@ -7,12 +7,11 @@ use tokio::sync::Mutex;
 
 use super::failure::{Failure, answer, done_or_gone, is_already_there};
 use super::ownership::{is_ours, is_shown, release_unlabelled};
-use super::revisions::note_demands;
 use crate::kinds::mydaemonset::decide::decision::Create;
 use crate::kinds::mydaemonset::memory::belief::Answer;
 use crate::kinds::mydaemonset::memory::nodes::Written;
 use crate::kinds::mydaemonset::names::REVISION_LABEL;
-use crate::kinds::mydaemonset::observe::pod::{AdmittedPod, PodView, WatchedPod};
+use crate::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::pod;
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
@@ -22,8 +21,6 @@ use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
 /// The outcome of an attempt to create one pod.
 pub(super) enum Made {
     Pod,
-    /// A pod, by which it is known that pods belong on other nodes.
-    Revealing,
     /// Nothing to report: the pod exists, or its object or node is gone.
     Nothing,
     Not(Failure),
@@ -77,15 +74,9 @@ impl<'a> PodCreator<'a> {
         let now = pass.clock();
         let was_unanswered = pass.memory().nodes.begins(expected.clone(), now);
         let (client, namespace) = (&pass.context.client, &pass.key.namespace);
-        let request = write::create::<WatchedPod, AdmittedPod>(client, namespace, body);
+        let request = write::create::<WatchedPod, WatchedPod>(client, namespace, body);
         let (answer, made) = match call("create a pod", pass.key, request).await {
-            Ok(pod) if is_shown(pass, &pod.metadata) => {
-                let (revisions, revision) = (self.revisions, &create.revision);
-                let noted = note_demands(pass, revisions, revision, &pod.demands).await;
-                let failed = |error| Made::Not(Failure::not_created(error, &name, &create.node));
-                let of_news = |is_news| if is_news { Made::Revealing } else { Made::Pod };
-                (Answer::Done, noted.map_or_else(failed, of_news))
-            }
+            Ok(pod) if is_shown(pass, &pod.metadata) => (Answer::Done, Made::Pod),
             Ok(pod) => self.delete_unlabelled(create, &pod.metadata).await,
             Err(error) if is_already_there(&error) => {
                 let there = self.already_there(create, &name, was_unanswered, error);
@@ -101,7 +92,7 @@ impl<'a> PodCreator<'a> {
         let mut memory = pass.memory();
         let nodes = &mut memory.nodes;
         nodes.answered(&expected, answer, generation, now);
-        if matches!(made, Made::Pod | Made::Revealing) {
+        if matches!(made, Made::Pod) {
             memory.acceptance.labels_kept();
             if create.revision == pass.spec.hash {
                 memory.acceptance.accepted(&create.revision);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::Resource as _;
 use kube::api::Patch;
 use kube::core::ObjectMeta;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::failure::{Failure, done_or_gone, is_already_there};
 use super::outcome::{Outcome, is_skipped, report};
@@ -209,34 +209,6 @@ async fn renew_revision(
     let request = api.patch(&old.name, &params, &patch);
     let patched = call("renew the revision", pass.key, request).await?;
     Ok(RevisionView::from_watched(patched))
-}
-
-/// Notes what the API server made of the demands on nodes of a pod of that revision: admission may add some, as
-/// PodNodeSelector, a RuntimeClass and webhooks do. Returns whether pods belong on other nodes than was known.
-pub(super) async fn note_demands(
-    pass: &Pass<'_>,
-    revisions: &[Arc<RevisionView>],
-    hash: &str,
-    demands: &Map<String, Value>,
-) -> Result<bool, Error> {
-    let Some(known) = revisions.iter().find(|known| known.hash == hash) else {
-        return Ok(false);
-    };
-    let before = pass.noted(hash).unwrap_or_else(|| known.placement.clone());
-    let placement = known.placement.admitted(demands);
-    if placement == *before {
-        return Ok(false);
-    }
-    let params = write::patch_params();
-    let api = pass.api::<WatchedRevision>();
-    let patch = revision::admitted(&known.uid, demands);
-    let patch = Patch::Strategic(&patch);
-    let request = api.patch_metadata(&known.name, &params, &patch);
-    call("note what admission demands", pass.key, request).await?;
-    let mut memory = pass.memory();
-    memory.forget_placement();
-    memory.noted = Some((hash.to_owned(), Arc::new(placement)));
-    Ok(true)
 }
 
 /// Deletes revisions beyond the history limit that are no longer used.

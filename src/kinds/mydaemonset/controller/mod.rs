@@ -160,10 +160,6 @@ impl MyDaemonSetReconciler {
             // Otherwise a revision that a user deletes would count as stored.
             self.remember(&key, |memory| memory.stored.forget());
         }
-        let placement = |revision: Option<&RevisionView>| revision.map(|it| it.placement.clone());
-        if placement(event.old) != placement(event.new) {
-            self.remember(&key, Memory::forget_placement);
-        }
         self.queue.add(key);
     }
 
@@ -186,8 +182,9 @@ impl MyDaemonSetReconciler {
                 continue;
             };
             self.remember(&key, |memory| memory.nodes.touch(&event.key.name));
-            let placement = self.caches.placement(&object.uid, spec);
-            if owners.contains(object.uid.as_str()) || concerns(&placement, event.old, event.new) {
+            if owners.contains(object.uid.as_str())
+                || concerns(&spec.placement, event.old, event.new)
+            {
                 self.queue.add(key);
             }
         }

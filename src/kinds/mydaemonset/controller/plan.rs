@@ -7,7 +7,7 @@ use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::{Known, Revisions, RolloutInput};
 use crate::kinds::mydaemonset::decide::node::OnNode;
-use crate::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
+use crate::kinds::mydaemonset::decide::placement::Eligibility;
 use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::pass::Pass;
@@ -30,15 +30,14 @@ pub(super) fn plan(
 ) -> Plan {
     let spec = pass.spec;
     let update = spec.hash.as_str();
-    let known = known(pass, revisions);
-    let placement = pass.placement();
+    let known = known(revisions);
     let mut memory = pass.memory();
     let (mut state, changed) = take_state(pass, &mut memory);
-    let idle = put_changed(pass, &placement, &mut memory, &mut state, changed);
+    let idle = put_changed(pass, &mut memory, &mut state, changed);
     let current = current_revision(before, &state, &known, update);
     let newest = revisions.iter().find(|r| r.hash == update);
     let decision = state.decide(&RolloutInput {
-        placement: &placement,
+        placement: &spec.placement,
         strategy: spec.strategy,
         revisions: Revisions {
             update,
@@ -72,13 +71,11 @@ pub(super) fn plan(
     Plan { decision, current }
 }
 
-fn known<'a>(pass: &Pass<'_>, revisions: &'a [Arc<RevisionView>]) -> BTreeMap<&'a str, Known> {
+fn known(revisions: &[Arc<RevisionView>]) -> BTreeMap<&str, Known> {
     let known = revisions.iter().map(|revision| {
         let known = Known {
             number: revision.number,
-            placement: pass
-                .noted(&revision.hash)
-                .unwrap_or_else(|| revision.placement.clone()),
+            placement: revision.placement.clone(),
         };
         (revision.hash.as_str(), known)
     });
@@ -102,7 +99,6 @@ fn take_state(pass: &Pass<'_>, memory: &mut Memory) -> (RolloutState, BTreeSet<B
 /// not have one by the current spec.
 fn put_changed(
     pass: &Pass<'_>,
-    placement: &Placement,
     memory: &mut Memory,
     state: &mut RolloutState,
     changed: BTreeSet<Box<str>>,
@@ -120,6 +116,7 @@ fn put_changed(
         nodes.forget_last_where_one_runs(&name, &pods);
         let is_gone = node.is_none() && !pods.is_empty();
         let gone_since = nodes.gone_since(&name, is_gone, pass.now);
+        let placement = &pass.spec.placement;
         let may_run = node
             .as_deref()
             .is_some_and(|node| placement.eligibility(node) != Eligibility::Leave);

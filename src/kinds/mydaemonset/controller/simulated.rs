@@ -1005,60 +1005,6 @@ async fn no_pod_is_left_behind_if_a_webhook_changes_our_labels() {
     }
 }
 
-/// Has each new pod demand that label of its node, as the admission plugin PodNodeSelector does.
-fn demand(world: &World, label: &'static str) {
-    world.server.admit(move |review: &mut Review<'_>| {
-        if (review.verb, review.resource) == (Verb::Create, "pods") {
-            review.object["spec"]["nodeSelector"] = json!({label: ""});
-        }
-        Ok(())
-    });
-}
-
-#[tokio::test(start_paused = true)]
-async fn pods_belong_where_admission_puts_them() {
-    let mut world = World::new(4, &Options::default());
-    let direct = world.server.direct();
-    for (node, labels) in [
-        ("n0", json!({"a": "", "b": ""})),
-        ("n1", json!({"a": ""})),
-        ("n2", json!({"b": ""})),
-    ] {
-        let change = json!({"metadata": {"labels": labels}});
-        direct.patch("nodes", "", node, &change).unwrap();
-    }
-    let nodes = |world: &World| {
-        let pods = world.server.direct().list("pods", "ns").into_iter();
-        let nodes = pods.map(|pod| pod["spec"]["nodeName"].as_str().unwrap().to_owned());
-        nodes.collect::<BTreeSet<_>>()
-    };
-    let in_two_places = |first: &str, second: &str| [first.to_owned(), second.to_owned()].into();
-    demand(&world, "a");
-    world.create(&json!({}));
-    sleep(SETTLED).await;
-    assert_eq!(nodes(&world), in_two_places("n0", "n1"));
-    let (status, reason, _) = world.condition("Progressing").unwrap();
-    assert_eq!((&*status, &*reason), ("False", "Complete"));
-    // Each node was tried once at most, and not again by the next process.
-    let before = world.calls(Verb::Create);
-    assert!(before <= 6, "{before}");
-    world.restart();
-    sleep(SETTLED).await;
-    assert_eq!(world.calls(Verb::Create), before);
-    // Another revision, and another demand: a dry run shows it before a pod is deleted.
-    demand(&world, "b");
-    world.set_image("a:2");
-    sleep(SETTLED).await;
-    assert_eq!(nodes(&world), in_two_places("n0", "n2"));
-    assert_eq!(world.ready_of("a:2"), 2);
-    // The old one again: its pods are admitted by the rules of now.
-    world.reject_nothing();
-    world.set_image("a:1");
-    sleep(SETTLED).await;
-    assert_eq!(world.ready_of("a:1"), 4);
-    assert_eq!(world.troubles(), BTreeSet::new());
-}
-
 #[tokio::test(start_paused = true)]
 async fn few_pods_are_tried_in_a_terminating_namespace() {
     let world = World::running(6, &json!({})).await;

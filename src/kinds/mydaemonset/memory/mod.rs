@@ -16,12 +16,10 @@
 //! | [`status_pacing`] | another operator writes the same status, until its backoff ends | the status write |
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
 use super::decide::decision::Claim;
-use super::decide::placement::Placement;
 use super::decide::rollout::RolloutState;
 use super::observe::pod::PodView;
 
@@ -45,9 +43,6 @@ pub(crate) struct Memory {
     /// Pods that the watch no longer shows although nothing deleted them, by UID: the watch selects by our labels, so such
     /// a pod may still exist without them. It stays here until a live read shows that it is gone, or it was released.
     pub(crate) vanished: BTreeMap<String, Claim>,
-    /// A revision on which it was noted where its pods belong ([`ADMITTED_ANNOTATION`](super::names::ADMITTED_ANNOTATION)),
-    /// until the watch shows a change of one.
-    pub(crate) noted: Option<(String, Arc<Placement>)>,
     pub(crate) first_look: first_look::FirstLook,
     pub(crate) acceptance: acceptance::Acceptance,
     pub(crate) stored: stored_revision::StoredRevision,
@@ -82,12 +77,6 @@ impl Memory {
         self.nodes.take_changed(now)
     }
 
-    /// The pods of a revision belong on other nodes, as the watch shows.
-    pub(crate) fn forget_placement(&mut self) {
-        self.noted = None;
-        self.rollout = None;
-    }
-
     /// The watch shows a pod, or that it is being deleted.
     pub(crate) fn pod_seen(&mut self, pod: &PodView) {
         self.nodes.seen(pod);
@@ -110,6 +99,8 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use std::sync::Arc;
+
     use super::backoffs::{Nature, Problem, Step};
     use super::belief::Answer;
     use super::nodes::Written;

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
 
 use super::predecessor::Predecessor;
 use crate::kinds::mydaemonset::names::{
@@ -35,32 +33,6 @@ pub struct WatchedPod {
 pub(crate) struct WatchedPodSpec {
     /// The node that the pod runs on.
     pub(crate) node_name: String,
-}
-
-/// A pod as the API server answers its creation.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct AdmittedPod {
-    /// The pod's metadata, as far as it is used.
-    #[serde(deserialize_with = "raw::metadata")]
-    pub(crate) metadata: ObjectMeta,
-    /// What its spec demands of nodes.
-    #[serde(rename = "spec", deserialize_with = "demands")]
-    pub(crate) demands: Map<String, Value>,
-}
-
-fn demands<'de, D: Deserializer<'de>>(reader: D) -> Result<Map<String, Value>, D::Error> {
-    #[derive(Default, Serialize, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Demands {
-        node_selector: Value,
-        affinity: Value,
-        tolerations: Value,
-    }
-    let demands = Demands::deserialize(reader)?;
-    let demands = serde_json::to_value(demands).map_err(D::Error::custom)?;
-    let fields = demands.as_object().cloned().unwrap_or_default();
-    Ok(fields.into_iter().filter(|(_, it)| !it.is_null()).collect())
 }
 
 /// What the cache holds of a pod.

@@ -5,7 +5,6 @@
 //! tolerations as in `k8s.io/api/core/v1`, and the built-in `DaemonSet` controller's view of both.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
@@ -109,16 +108,6 @@ impl Placement {
             selector: selector(spec.and_then(|spec| spec.get("nodeSelector"))),
             terms: spec.and_then(terms),
             tolerations: tolerations(own.iter().chain(&added)),
-        }
-    }
-
-    /// The requirements of such a pod after admission, by the spec that the API server answered.
-    pub(crate) fn admitted(&self, spec: &Map<String, Value>) -> Self {
-        Self {
-            tolerates_cordon: self.tolerates_cordon,
-            selector: selector(spec.get("nodeSelector")),
-            terms: terms(spec),
-            tolerations: tolerations(list(spec.get("tolerations"))),
         }
     }
 
@@ -268,9 +257,9 @@ fn tolerates(tolerations: &str, taint: &Taint) -> bool {
     })
 }
 
-/// The tolerations as text, each once and in order. Those that no taint can match are left out.
+/// The tolerations as text. Those that no taint can match are left out.
 fn tolerations<'a>(list: impl IntoIterator<Item = &'a Value>) -> Box<str> {
-    let mut all = BTreeSet::new();
+    let mut all = String::new();
     for toleration in list {
         let part = |name| text(toleration, name);
         let (key, effect) = (part("key"), part("effect"));
@@ -286,10 +275,13 @@ fn tolerations<'a>(list: impl IntoIterator<Item = &'a Value>) -> Box<str> {
         {
             continue;
         }
-        let value = value.map_or(String::new(), |value| format!("={value}"));
-        all.insert(format!("{key}{value}:{effect}\n"));
+        all.push_str(key);
+        if let Some(value) = value {
+            all.extend(["=", value]);
+        }
+        all.extend([":", effect, "\n"]);
     }
-    all.into_iter().collect::<String>().into()
+    all.into()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
