@@ -63,7 +63,7 @@ pub(super) fn lines(
             &format!("the MyDaemonSet adopts the pods and replaces them, {pace}"),
         ],
         Direction::Back => [
-            "have the operator leave the pods of the MyDaemonSet alone, and release them",
+            "have the operator leave the pods of the MyDaemonSet alone, delete one of two on a node, and release them",
             "create the DaemonSet, guarded against second pods: it adopts the pods",
             "delete the MyDaemonSet",
             &format!("the DaemonSet replaces the pods, {pace}"),

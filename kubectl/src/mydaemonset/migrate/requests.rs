@@ -37,6 +37,7 @@ struct PodSpec {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct PodStatus {
+    phase: String,
     conditions: Vec<PodCondition>,
 }
 
@@ -372,7 +373,8 @@ fn slim(pod: SlimPod) -> Pod {
     let metadata = pod.metadata;
     let owners = metadata.owner_references.unwrap_or_default();
     let controller = owners.into_iter().find(|it| it.controller == Some(true));
-    let mut conditions = pod.status.unwrap_or_default().conditions.into_iter();
+    let status = pod.status.unwrap_or_default();
+    let mut conditions = status.conditions.into_iter();
     Pod {
         name: metadata.name.unwrap_or_default(),
         uid: metadata.uid.unwrap_or_default(),
@@ -386,6 +388,7 @@ fn slim(pod: SlimPod) -> Pod {
         meant_for: meant_for(&pod.spec.affinity),
         node: pod.spec.node_name,
         is_deleting: metadata.deletion_timestamp.is_some(),
+        has_ended: ["Succeeded", "Failed"].contains(&status.phase.as_str()),
         is_ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
         created: metadata
             .creation_timestamp

@@ -170,6 +170,7 @@ pub(super) struct Pod {
     pub(super) meant_for: String,
     pub(super) is_deleting: bool,
     pub(super) is_ready: bool,
+    pub(super) has_ended: bool,
     /// In seconds since 1970.
     pub(super) created: i64,
 }
@@ -516,7 +517,17 @@ fn one_for_each_node(state: &State) -> Option<Step> {
         .pods_at_stake()
         .filter(|pod| !pod.is_deleting && !pod.node.is_empty())
         .collect();
-    placed.sort_by_key(|pod| (&pod.node, !pod.is_ready, pod.created));
+    // One of its own before an orphan, which may be a user's; and what runs before what has ended.
+    placed.sort_by_key(|pod| {
+        let is_free = pod.controller.is_none();
+        (
+            &pod.node,
+            is_free,
+            pod.has_ended,
+            !pod.is_ready,
+            pod.created,
+        )
+    });
     let second = placed.windows(2).filter(|two| two[0].node == two[1].node);
     deleted(
         second.map(|two| two[1].clone()).collect(),

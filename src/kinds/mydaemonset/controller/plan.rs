@@ -89,7 +89,9 @@ fn take_state(pass: &Pass<'_>, memory: &mut Memory) -> (RolloutState, BTreeSet<B
     match memory.rollout.take() {
         Some(state) if state.is_for(&pass.spec.hash) => (state, changed),
         _ => {
-            let every_node = pass.caches.every_node(pass.key, &pass.object.uid);
+            let mut every_node = pass.caches.every_node(pass.key, &pass.object.uid);
+            // Those that are gone are forgotten.
+            every_node.extend(changed);
             (RolloutState::new(&pass.spec.hash), every_node)
         }
     }

@@ -332,9 +332,24 @@ fn of_two_pods_on_a_node_the_ready_one_stays() {
             ..pod(&format!("{node}-{created}"), node, owner)
         });
     }
+    // A failed one is no reason to delete its successor, and a pod of a user none to delete the operator's.
+    let failed = Pod {
+        created: 1,
+        has_ended: true,
+        ..pod("n5-failed", "n5", owner)
+    };
+    let users = Pod {
+        is_ready: true,
+        ..pod("n5-users", "n5", None)
+    };
+    let starting = Pod {
+        created: 2,
+        ..pod("n5-2", "n5", owner)
+    };
+    state.pods.extend([failed, users, starting]);
     to_the_end(Direction::Back, &mut state);
     let left: Vec<&str> = state.pods.iter().map(|pod| pod.name.as_str()).collect();
-    assert_eq!(left, ["n1-2", "n2-1", "n3-1", "n4-1"]);
+    assert_eq!(left, ["n1-2", "n2-1", "n3-1", "n4-1", "n5-2"]);
 }
 
 #[test]
