@@ -1217,6 +1217,26 @@ async fn a_node_that_is_cordoned_while_others_are_rolled_out_keeps_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_deleted_for_a_spec_that_was_paused_meanwhile() {
+    let world = World::running(6, &json!({"maxUnavailable": 3})).await;
+    world.pod_calls(Verb::Delete, |nth| {
+        if nth == 0 {
+            Decision::Delayed(Duration::from_secs(8))
+        } else {
+            Decision::Forward
+        }
+    });
+    world.set_image("a:2");
+    sleep(Duration::from_secs(4)).await;
+    let paused = json!({"spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}});
+    let sets = world.server.direct();
+    sets.patch("mydaemonsets", "ns", "d", &paused).unwrap();
+    sleep(SETTLED).await;
+    assert_eq!(world.calls(Verb::Delete), 1);
+    assert_eq!(world.ready_of("a:1"), 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_leader_waits_for_a_call_only_if_it_uses_up_a_limit() {
     let deletes = json!({"maxUnavailable": 3});
     let surges = json!({"maxUnavailable": 0, "maxSurge": 3});
