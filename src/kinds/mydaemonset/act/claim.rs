@@ -69,8 +69,7 @@ async fn claim_pod(pass: &Pass<'_>, claim: &Claim) -> Result<bool, Error> {
     let now = pass.clock();
     let memory = &mut pass.memory();
     // The watch shows a vanished pod again only with our labels: then it is an orphan, and nothing hides it.
-    let is_shown = memory.vanished.remove(&claim.uid).is_none();
-    if is_changed && is_shown {
+    if memory.vanished.remove(&claim.uid).is_none() && is_changed {
         memory.nodes.claimed(claim, now);
     }
     Ok(is_changed)
