@@ -417,11 +417,7 @@ mod tests {
         async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
             let instant = self.instants[key];
             if now < instant {
-                let next = Some(instant);
-                return Ok(Action {
-                    requeue_at: next,
-                    ..Action::default()
-                });
+                return Ok(Action::at(Some(instant)));
             }
             let done = (key.clone(), now, up(&self.machine));
             self.done.lock().push(done);

@@ -144,6 +144,14 @@ impl World {
         });
     }
 
+    /// The first deletion of a pod takes so long.
+    fn delay_first_deletion(&self, by: Duration) {
+        self.pod_calls(Verb::Delete, move |nth| match nth {
+            0 => Decision::Delayed(by),
+            _ => Decision::Forward,
+        });
+    }
+
     /// Decides the outcome of every write of a revision.
     fn revision_writes(&self, fault: fn() -> Decision) {
         self.server.on(move |site: &Site| {
@@ -1191,13 +1199,7 @@ async fn pods_that_come_back_after_a_migration_get_no_second_one_beside_them() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_cordoned_while_others_are_rolled_out_keeps_its_pod() {
     let world = World::running(3, &json!({"maxUnavailable": 3})).await;
-    world.pod_calls(Verb::Delete, |nth| {
-        if nth == 0 {
-            Decision::Delayed(Duration::from_secs(5))
-        } else {
-            Decision::Forward
-        }
-    });
+    world.delay_first_deletion(Duration::from_secs(5));
     world.set_image("a:2");
     // The first pod is being deleted, and the others are next.
     sleep(Duration::from_secs(2)).await;
@@ -1219,13 +1221,7 @@ async fn a_node_that_is_cordoned_while_others_are_rolled_out_keeps_its_pod() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_for_a_spec_that_was_paused_meanwhile() {
     let world = World::running(6, &json!({"maxUnavailable": 3})).await;
-    world.pod_calls(Verb::Delete, |nth| {
-        if nth == 0 {
-            Decision::Delayed(Duration::from_secs(8))
-        } else {
-            Decision::Forward
-        }
-    });
+    world.delay_first_deletion(Duration::from_secs(8));
     world.set_image("a:2");
     sleep(Duration::from_secs(4)).await;
     let paused = json!({"spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}});

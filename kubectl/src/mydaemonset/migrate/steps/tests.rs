@@ -152,6 +152,11 @@ fn carry_out(direction: Direction, step: &Step, state: &mut State) {
         }
         Step::Delete(pods, _) => {
             state.pods.retain(|pod| !pods.contains(pod));
+            for pod in pods.iter().filter(|pod| !pod.node.is_empty()) {
+                assert_eq!(direction, Direction::Back, "{pod:?}");
+                let mut left = state.pods.iter();
+                assert!(left.any(|other| other.node == pod.node), "{pod:?}");
+            }
         }
         Step::Finish(Side::Ours) => {
             assert!(state.daemon_set.is_none());
