@@ -12,7 +12,7 @@ const JOB_SYNCS: &str = "--concurrent-job-syncs=32";
 const GATE: &str = "cnat.programming-kubernetes.info/armed";
 
 /// Where the Ats of a namespace are.
-pub(super) fn ats(namespace: &str) -> String {
+fn ats(namespace: &str) -> String {
     format!("/apis/cnat.programming-kubernetes.info/v1alpha1/namespaces/{namespace}/ats")
 }
 
