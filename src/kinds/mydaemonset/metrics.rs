@@ -12,22 +12,6 @@ use super::crd::MyDaemonSetStatus;
 use super::status::{STANDS, paused};
 use my_operator_runtime::reconcile::Key;
 
-/// The `MyDaemonSet` that a metric is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Object {
-    namespace: Arc<str>,
-    name: Arc<str>,
-}
-
-impl Object {
-    fn from_key(key: &Key) -> Self {
-        Self {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        }
-    }
-}
-
 /// A roll-out that stands, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Paused {
@@ -66,7 +50,7 @@ const COUNTS: [(&str, &str, Count); 4] = [
 /// The metrics of this kind.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    counts: [Family<Object, Gauge>; COUNTS.len()],
+    counts: [Family<Key, Gauge>; COUNTS.len()],
     paused: Family<Paused, Gauge>,
     pub(crate) rollout_duration: Histogram,
     pub(crate) failed_pods: Counter,
@@ -115,10 +99,9 @@ impl Metrics {
 
     /// Sets the metrics of an object from its current status.
     pub(crate) fn status(&self, key: &Key, status: &MyDaemonSetStatus) {
-        let object = Object::from_key(key);
         for ((.., count), family) in COUNTS.into_iter().zip(&self.counts) {
             let count = count(status).unwrap_or_default();
-            family.get_or_create(&object).set(count.into());
+            family.get_or_create(key).set(count.into());
         }
         self.set_paused(key, paused(status));
     }
@@ -141,9 +124,8 @@ impl Metrics {
 
     /// Removes the metrics of a deleted object.
     pub(crate) fn forget(&self, key: &Key) {
-        let object = Object::from_key(key);
         for family in &self.counts {
-            family.remove(&object);
+            family.remove(key);
         }
         self.set_paused(key, None);
     }

@@ -41,7 +41,7 @@ pub(crate) struct ObjectView {
 #[derive(Debug)]
 pub(crate) struct ParsedSpec {
     pub(crate) strategy: Strategy,
-    pub(crate) placement: Placement,
+    pub(crate) placement: Arc<Placement>,
     /// How many unused revisions are kept.
     pub(crate) history: usize,
     /// The content of the revision, as text: a value tree takes many times the memory, and is
@@ -91,7 +91,7 @@ impl ParsedSpec {
         let canonical = Content::from_spec(spec).canonical();
         Self {
             strategy: Strategy::from_spec(spec),
-            placement: Placement::from_template(spec.template.as_ref()),
+            placement: Arc::new(Placement::from_template(spec.template.as_ref())),
             history: history(spec),
             hash: revision::hash(&canonical),
             canonical: canonical.into(),

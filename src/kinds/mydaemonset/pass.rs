@@ -1,5 +1,6 @@
 //! What every step of one reconcile pass works with.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -8,27 +9,70 @@ use kube::{Api, Resource};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::caches::Caches;
+use super::crd::{MyDaemonSet, MyDaemonSetStatus};
 use super::decide::placement::Eligibility;
 use super::memory::Memory;
+use super::metrics::Metrics;
 use super::names::Owner;
 use super::object::{ObjectView, ParsedSpec};
 use super::observe::pod::PodView;
+use my_operator_runtime::reconcile::event::{self, NewEvent};
+use my_operator_runtime::reconcile::write_cache::WriteCache;
 use my_operator_runtime::reconcile::{Context, Key};
 
 /// A step of a roll-out is made on a decision of this age at most: other nodes may be unavailable by now.
 const MAX_AGE: TimeDelta = TimeDelta::seconds(5);
 
-/// One pass over one object with a valid spec.
-pub(crate) struct Pass<'a> {
+/// A status, and the version of the object that has it.
+pub(crate) struct WrittenStatus {
+    pub(crate) status: MyDaemonSetStatus,
+    pub(crate) version: String,
+}
+
+impl WrittenStatus {
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+/// One object, and what a pass over it works with.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'a> {
     pub(crate) context: &'a Context,
     pub(crate) node_not_ready_grace: TimeDelta,
     pub(crate) caches: &'a Caches,
+    /// The last written statuses.
+    pub(crate) statuses: &'a WriteCache<WrittenStatus>,
+    pub(crate) metrics: &'a Metrics,
     pub(crate) key: &'a Key,
     pub(crate) object: &'a ObjectView,
+    pub(crate) memory: &'a Mutex<Memory>,
+    /// When the pass began.
+    pub(crate) now: DateTime<Utc>,
+}
+
+impl Scope<'_> {
+    /// Publishes an Event about the object.
+    pub(crate) fn publish(&self, event: NewEvent) {
+        let about = event::about::<MyDaemonSet>(self.key, &self.object.uid);
+        self.context.events.publish(about, event);
+    }
+}
+
+/// One pass over one object with a valid spec.
+pub(crate) struct Pass<'a> {
+    pub(crate) scope: Scope<'a>,
     pub(crate) spec: &'a ParsedSpec,
     /// When it was decided what to do; before that, when the pass began.
     pub(crate) now: DateTime<Utc>,
-    pub(crate) memory: &'a Mutex<Memory>,
+}
+
+impl<'a> Deref for Pass<'a> {
+    type Target = Scope<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.scope
+    }
 }
 
 impl<'a> Pass<'a> {
@@ -86,6 +130,10 @@ impl<'a> Pass<'a> {
     /// Whether a pod of the current spec belongs on a node; `None` if the node is gone.
     pub(crate) fn eligibility(&self, node: &str) -> Option<Eligibility> {
         let node = self.caches.node(node)?;
-        Some(self.spec.placement.eligibility(&node))
+        let memory = self.memory();
+        let placement = memory
+            .acceptance
+            .placement(&self.spec.hash, &self.spec.placement);
+        Some(placement.eligibility(&node))
     }
 }

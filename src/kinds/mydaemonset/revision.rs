@@ -5,12 +5,10 @@
 //! is the old revision again.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::ser::{Formatter, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -18,6 +16,7 @@ use sha2::{Digest, Sha256};
 use super::crd::MyDaemonSetSpec;
 use super::decide::placement::Placement;
 use super::names::{NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32};
+use crate::kinds::shared::go_json::as_go;
 use crate::kinds::shared::template::PodTemplate;
 use crate::kinds::shared::watched::{controller, utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -81,54 +80,6 @@ pub fn hash(canonical: &str) -> String {
 /// The name of the `ControllerRevision`.
 pub(crate) fn name(owner: &str, hash: &str) -> String {
     format!("{owner}-{hash}")
-}
-
-/// JSON as Go's `encoding/json` writes it after decoding it into plain maps: sorted keys, no whitespace, whole numbers
-/// without a fraction, and `<`, `>`, `&` and two line separators escaped.
-fn as_go(mut value: Value) -> String {
-    value.sort_all_objects();
-    let mut out = Vec::new();
-    // Nothing fails: the keys are strings, and the text is written to memory.
-    let _ = value.serialize(&mut Serializer::with_formatter(&mut out, AsGo));
-    String::from_utf8(out).unwrap_or_default()
-}
-
-struct AsGo;
-
-impl Formatter for AsGo {
-    fn write_string_fragment<W>(&mut self, out: &mut W, text: &str) -> io::Result<()>
-    where
-        W: ?Sized + io::Write,
-    {
-        for c in text.chars() {
-            match c {
-                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                    write!(out, "\\u{:04x}", u32::from(c))?;
-                }
-                c => write!(out, "{c}")?,
-            }
-        }
-        Ok(())
-    }
-
-    fn write_u64<W: ?Sized + io::Write>(&mut self, out: &mut W, value: u64) -> io::Result<()> {
-        if i64::try_from(value).is_ok() {
-            return write!(out, "{value}");
-        }
-        #[allow(clippy::cast_precision_loss)]
-        self.write_f64(out, value as f64)
-    }
-
-    fn write_f64<W: ?Sized + io::Write>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
-        let size = value.abs();
-        if size == 0.0 || (1e-6..1e21).contains(&size) {
-            return write!(out, "{value}");
-        }
-        let text = format!("{value:e}");
-        // Go writes the sign of a positive exponent.
-        let exponent = if size < 1.0 { "e" } else { "e+" };
-        out.write_all(text.replace('e', exponent).as_bytes())
-    }
 }
 
 /// A `ControllerRevision` as it is watched.
@@ -303,38 +254,6 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::kinds::shared::retained;
-
-    fn canonical(text: &str) -> String {
-        as_go(serde_json::from_str(text).unwrap())
-    }
-
-    #[test]
-    fn json_is_written_as_go_writes_it() {
-        // The right-hand sides are what json.Marshal returns for the left-hand sides after the API
-        // server's decoder has read them into an interface.
-        for (written, form) in [
-            (
-                r#"{ "b" : [1, 2 , {}], "a": null }"#,
-                r#"{"a":null,"b":[1,2,{}]}"#,
-            ),
-            (r#"{"B":1,"a":2,"A":3}"#, r#"{"A":3,"B":1,"a":2}"#),
-            (
-                r#""a<b>&c\u2028\u2029""#,
-                r#""a\u003cb\u003e\u0026c\u2028\u2029""#,
-            ),
-            (
-                "\"\\u0000\\u001f\\b\\f\\n\\r\\t\\/\\\\\\\"\u{7f}\u{e4}\"",
-                "\"\\u0000\\u001f\\b\\f\\n\\r\\t/\\\\\\\"\u{7f}\u{e4}\"",
-            ),
-            (
-                "[1.0, 0, 1e3, 0.5, 1e-7, 1e21, 123456789012, 1.5e300]",
-                "[1,0,1000,0.5,1e-7,1e+21,123456789012,1.5e+300]",
-            ),
-            ("[true,false]", "[true,false]"),
-        ] {
-            assert_eq!(canonical(written), form, "{written}");
-        }
-    }
 
     #[test]
     fn the_hash_depends_on_the_content_alone() {

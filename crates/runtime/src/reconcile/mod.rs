@@ -7,6 +7,7 @@
 //! is for a part of that work. [`mod@write`] creates and deletes objects; [`write_cache`] keeps the answers until the
 //! watches deliver them. [`condition`], [`event`] and [`health`] report to users.
 
+use prometheus_client::encoding::EncodeLabelSet;
 use std::sync::Arc;
 
 pub mod backoff;
@@ -33,7 +34,7 @@ pub use runner::{Action, Context, Reconciler};
 
 /// Names a namespaced object. Clones share the text: the same key is in a cache, in queues and in views, and there may
 /// be a hundred thousand keys.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 pub struct Key {
     /// `metadata.namespace`; empty for a cluster-scoped object.
     pub namespace: Arc<str>,

@@ -19,12 +19,12 @@ pub(super) enum Flow {
     Stop,
 }
 
-/// Makes calls: one first, more at a time as they succeed.
+/// Makes the calls of one pass: one first, more at a time as they succeed.
 pub(super) async fn run_batched<C: Future>(
-    calls: Vec<C>,
+    calls: impl Iterator<Item = C>,
     mut ended: impl FnMut(C::Output) -> Flow,
 ) {
-    let mut waiting = calls.into_iter();
+    let mut waiting = calls.take(MAX_PODS_PER_PASS);
     let mut window = 1;
     let mut in_flight = FuturesUnordered::new();
     let mut stopped = false;
@@ -55,15 +55,13 @@ mod tests {
     #[tokio::test]
     async fn a_stop_starts_no_other_call() {
         let started = Cell::new(0);
-        let calls: Vec<_> = (0..10)
-            .map(|nth| {
-                let started = &started;
-                async move {
-                    started.set(started.get() + 1);
-                    nth
-                }
-            })
-            .collect();
+        let calls = (0..10).map(|nth| {
+            let started = &started;
+            async move {
+                started.set(started.get() + 1);
+                nth
+            }
+        });
         let mut ended = Vec::new();
         run_batched(calls, |nth| {
             ended.push(nth);

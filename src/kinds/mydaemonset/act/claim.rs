@@ -31,10 +31,8 @@ pub(super) async fn claim_pods(pass: &Pass<'_>, decided: &[Claim], outcome: &mut
         }
     }
     let before = pass.memory().backoffs.failures(Step::Claim);
-    let calls: Vec<_> = in_turn(claims.iter(), before)
-        .take(MAX_PODS_PER_PASS)
-        .map(|claim| async move { (claim, claim_pod(pass, claim).await) })
-        .collect();
+    let calls = in_turn(claims.iter(), before);
+    let calls = calls.map(|claim| async move { (claim, claim_pod(pass, claim).await) });
     let mut failure = None;
     let mut some_done = false;
     run_batched(calls, |(claim, result)| match result {

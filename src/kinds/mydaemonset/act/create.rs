@@ -14,35 +14,58 @@ use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::RevisionView;
 
-/// Creates the missing pods, and dry-runs one of the newest revision unless a pod was rejected just now.
+/// Creates the missing pods of each revision once a dry run has shown where they belong, and makes the dry run that
+/// deletions wait for.
 pub(super) async fn create_pods(
     pass: &Pass<'_>,
     revisions: &[Arc<RevisionView>],
     decision: &Decision,
     outcome: &mut Outcome,
 ) {
-    let creates = creates(pass, decision);
+    let mut creates = creates(pass, decision);
     let is_idle = creates.is_empty() && decision.dry_run.is_none();
     if is_skipped(pass, Step::Create, is_idle) {
         return;
     }
+    let creator = PodCreator::new(pass, revisions);
     let mut failure = None;
-    let must_check_labels = pass.memory().acceptance.must_check_labels();
-    if must_check_labels && let Some(create) = creates.first() {
-        // No pod is created only to be deleted again.
-        failure = dry_run(pass, create).await;
+    // A pod of a revision that is known must not wait for a dry run of another, which may hang.
+    creates.sort_by_cached_key(|create| (creator.must_ask(create), create.revision.clone()));
+    for creates in creates.chunk_by(|a, b| a.revision == b.revision) {
+        let failed = ask_and_create(&creator, creates, outcome).await;
+        failure = failure.or(failed.err());
     }
-    if failure.is_none() {
-        let creator = PodCreator::new(pass, revisions);
-        failure = create_all(&creator, &creates, outcome).await;
-    }
-    if let (Some(create), None) = (&decision.dry_run, &failure) {
-        failure = dry_run(pass, create).await;
+    if let Some(create) = &decision.dry_run {
+        let is_validated = || pass.memory().acceptance.is_validated(&create.revision);
+        if !is_validated() {
+            let failed = dry_run(&creator, create, outcome).await;
+            failure = failure.or(failed.err());
+        }
         // The deletions that waited for it follow at once.
-        outcome.more |= failure.is_none();
+        outcome.more |= is_validated();
     }
     let some_done = outcome.created > 0;
     report(pass, Step::Create, failure, some_done, outcome);
+}
+
+/// Creates pods of one revision. With what a dry run of one of them shows, pods may belong elsewhere.
+async fn ask_and_create(
+    creator: &PodCreator<'_>,
+    creates: &[Create],
+    outcome: &mut Outcome,
+) -> Result<(), Failure> {
+    let failures = creator.pass().memory().backoffs.turn();
+    let mut in_turn = in_turn(creates.iter(), failures);
+    if let Some(create) = in_turn.next()
+        && creator.must_ask(create)
+    {
+        match dry_run(creator, create, outcome).await {
+            Ok(true) => return Ok(()),
+            Err(failure) if !failure.is_about_dry_runs() => return Err(failure),
+            _ => {}
+        }
+    }
+    create_all(creator, creates, outcome).await
 }
 
 /// The pods to create: those that were decided on, and those whose creation had no definite answer,
@@ -66,12 +89,10 @@ async fn create_all(
     creator: &PodCreator<'_>,
     creates: &[Create],
     outcome: &mut Outcome,
-) -> Option<Failure> {
+) -> Result<(), Failure> {
     let pass = creator.pass();
     let failures = pass.memory().backoffs.turn();
-    let creates_in_turn = in_turn(creates.iter(), failures).take(MAX_PODS_PER_PASS);
-    let calls = creates_in_turn.map(|create| creator.create(create));
-    let calls: Vec<_> = calls.collect();
+    let calls = in_turn(creates.iter(), failures).map(|create| creator.create(create));
     let mut failure = None;
     run_batched(calls, |made| match made {
         Made::Pod => {
@@ -87,5 +108,5 @@ async fn create_all(
     .await;
     let some_left = creates.len() > MAX_PODS_PER_PASS;
     outcome.more |= failure.is_none() && some_left && outcome.created > 0;
-    failure
+    failure.map_or(Ok(()), Err)
 }

@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 use super::failure::{Failure, answer, done_or_gone, is_already_there};
 use super::ownership::{is_ours, is_shown, release_unlabelled};
 use crate::kinds::mydaemonset::decide::decision::Create;
+use crate::kinds::mydaemonset::decide::placement::Placement;
 use crate::kinds::mydaemonset::memory::belief::Answer;
 use crate::kinds::mydaemonset::memory::nodes::Written;
 use crate::kinds::mydaemonset::names::REVISION_LABEL;
@@ -54,13 +55,10 @@ impl<'a> PodCreator<'a> {
 
     pub(super) async fn create(&self, create: &Create) -> Made {
         let pass = self.pass;
-        let content = match self.content(&create.revision).await {
+        let content = match self.content(create).await {
             Ok(Some(content)) => content,
             Ok(None) => return Made::Nothing,
-            Err(error) => {
-                let (revision, node) = (&create.revision, Some(create.node.as_str()));
-                return Made::Not(Failure::new(error, None, FAILED_CREATE, revision, node));
-            }
+            Err(failure) => return Made::Not(failure),
         };
         let (name, body) = pod::request(pass.owner(), create, &content);
         // As a deletion by a roll-out.
@@ -93,10 +91,7 @@ impl<'a> PodCreator<'a> {
         let nodes = &mut memory.nodes;
         nodes.answered(&expected, answer, generation, now);
         if matches!(made, Made::Pod) {
-            memory.acceptance.labels_kept();
-            if create.revision == pass.spec.hash {
-                memory.acceptance.accepted(&create.revision);
-            }
+            memory.acceptance.relabelled = false;
         }
         made
     }
@@ -117,35 +112,48 @@ impl<'a> PodCreator<'a> {
         }
     }
 
-    /// The content of a revision in its canonical form; `None` if the revision does not exist.
-    async fn content(&self, hash: &str) -> Result<Option<Arc<str>>, Error> {
-        let pass = self.pass;
-        if hash == pass.spec.hash {
+    /// Whether a dry run must come first.
+    pub(super) fn must_ask(&self, create: &Create) -> bool {
+        self.pass.memory().acceptance.must_ask(&create.revision)
+    }
+
+    /// Which nodes a pod belongs on by its template.
+    pub(super) fn template_placement(&self, create: &Create) -> &Arc<Placement> {
+        let revision = self.revisions.iter().find(|r| r.hash == create.revision);
+        revision.map_or(&self.pass.spec.placement, |revision| &revision.placement)
+    }
+
+    /// The content of a pod's revision in its canonical form; `None` if the revision does not exist.
+    pub(super) async fn content(&self, create: &Create) -> Result<Option<Arc<str>>, Failure> {
+        let (pass, hash) = (self.pass, &create.revision);
+        if *hash == pass.spec.hash {
             return Ok(Some(pass.spec.canonical.clone()));
         }
-        let Some(revision) = self.revisions.iter().find(|r| r.hash == hash) else {
+        let Some(revision) = self.revisions.iter().find(|r| r.hash == *hash) else {
             return Ok(None);
         };
         // One reader at a time: the pods of a pass are mostly of one revision.
         let mut last = self.old_content.lock().await;
         if let Some((kept, content)) = &*last
-            && *kept == hash
+            && kept == hash
         {
             return Ok(Some(content.clone()));
         }
         let api = pass.api::<WatchedRevision>();
-        let there = if_there(read("read a revision", pass.key, api.get(&revision.name)).await)?;
+        let there = if_there(read("read a revision", pass.key, api.get(&revision.name)).await);
+        let failed = |error| Failure::new(error, None, FAILED_CREATE, hash, Some(&create.node));
+        let there = there.map_err(failed)?;
         let content = there.and_then(|there| there.canonical());
-        let content = content.filter(|content| revision::hash(content) == hash);
+        let content = content.filter(|content| revision::hash(content) == *hash);
         let content: Option<Arc<str>> = content.map(Into::into);
-        *last = content.clone().map(|content| (hash.to_owned(), content));
+        *last = content.clone().map(|content| (hash.clone(), content));
         Ok(content)
     }
 
     /// Deletes a pod whose labels an admission webhook replaced: no watch would show it, so it would stay unmanaged.
     async fn delete_unlabelled(&self, create: &Create, metadata: &ObjectMeta) -> (Answer, Made) {
         let pass = self.pass;
-        pass.memory().acceptance.labels_changed();
+        pass.memory().acceptance.relabelled = true;
         let name = metadata.name.as_deref().unwrap_or_default();
         let uid = metadata.uid.as_deref().unwrap_or_default();
         let api = pass.api::<WatchedPod>();

@@ -23,11 +23,8 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
     if is_skipped(pass, Step::Delete, deletes.is_empty()) {
         return;
     }
-    let calls: Vec<_> = deletes
-        .iter()
-        .take(MAX_PODS_PER_PASS)
-        .map(|delete| async move { (delete, delete_pod(pass, delete).await) })
-        .collect();
+    let calls = deletes.iter();
+    let calls = calls.map(|delete| async move { (delete, delete_pod(pass, delete).await) });
     let mut failure = None;
     run_batched(calls, |(delete, deleted)| {
         match deleted {
@@ -51,13 +48,6 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
     outcome.more |= deletes.len() > MAX_PODS_PER_PASS && failure.is_none();
     let some_done = !outcome.deleted.is_empty();
     report(pass, Step::Delete, failure, some_done, outcome);
-}
-
-/// Whether there are deletions to repeat, since they had no definite answer.
-pub(super) fn has_repeats(pass: &Pass<'_>) -> bool {
-    let generation = pass.object.generation;
-    let repeats = pass.memory().nodes.unanswered_deletes(generation);
-    !repeats.is_empty()
 }
 
 /// The pods to delete: those whose deletion had no definite answer, and those that were decided

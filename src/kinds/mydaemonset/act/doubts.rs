@@ -1,6 +1,6 @@
 //! Live reads about writes that no watch has shown in time.
 
-use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
+use super::batch::{Flow, run_batched};
 use super::outcome::Outcome;
 use super::ownership::{is_ours, is_shown};
 use crate::kinds::mydaemonset::memory::nodes::Written;
@@ -13,11 +13,9 @@ use my_operator_runtime::reconcile::{Error, if_there, read};
 /// node.
 pub(crate) async fn resolve_doubts(pass: &Pass<'_>, outcome: &mut Outcome) {
     let doubts = pass.memory().nodes.doubts(pass.now);
-    let calls: Vec<_> = doubts
+    let calls = doubts
         .iter()
-        .take(MAX_PODS_PER_PASS)
-        .map(|doubt| async move { (doubt, is_so(pass, doubt).await) })
-        .collect();
+        .map(|doubt| async move { (doubt, is_so(pass, doubt).await) });
     run_batched(calls, |(doubt, is_so)| match is_so {
         Ok(is_so) => {
             let now = pass.clock();

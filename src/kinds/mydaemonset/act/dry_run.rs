@@ -1,35 +1,74 @@
-//! Asks the API server whether it would accept a pod of the newest revision.
+//! Asks the API server what it would make of a pod.
 
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::create_pod::PodCreator;
 use super::failure::{Failure, is_already_there};
+use super::outcome::Outcome;
 use super::ownership::is_shown;
 use crate::kinds::mydaemonset::decide::decision::Create;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::pod;
-use my_operator_runtime::reconcile::{Error, call, write};
+use my_operator_runtime::reconcile::{Error, call, raw, write};
 
-/// Dry-runs the creation of a pod of the newest revision on a node, and records if the API server
-/// accepts it.
-pub(super) async fn dry_run(pass: &Pass<'_>, create: &Create) -> Option<Failure> {
-    let newest = Create {
-        revision: pass.spec.hash.clone(),
-        ..create.clone()
+/// A pod as it would be created.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct AdmittedPod {
+    #[serde(deserialize_with = "raw::metadata")]
+    metadata: ObjectMeta,
+    spec: Map<String, Value>,
+}
+
+/// Dry-runs the creation of a pod, and records what the API server makes of it. Returns whether pods of its revision belong
+/// on other nodes than was known: then the last decision was based on a wrong assumption.
+pub(super) async fn dry_run(
+    creator: &PodCreator<'_>,
+    create: &Create,
+    outcome: &mut Outcome,
+) -> Result<bool, Failure> {
+    let pass = creator.pass();
+    let Some(content) = creator.content(create).await? else {
+        return Ok(false);
     };
-    let (name, body) = pod::request(pass.owner(), &newest, &pass.spec.canonical);
+    let (name, body) = pod::request(pass.owner(), create, &content);
     let (client, namespace) = (&pass.context.client, &pass.key.namespace);
-    let request = write::would_create::<WatchedPod, WatchedPod>(client, namespace, body);
-    let failure = match call("try to create a pod", pass.key, request).await {
-        Ok(pod) if !is_shown(pass, &pod.metadata) => Some(Failure::labels_changed(&pass.key.name)),
-        Ok(_) => None,
+    let request = write::would_create::<WatchedPod, AdmittedPod>(client, namespace, body);
+    let template = creator.template_placement(create);
+    let placement = match call("try to create a pod", pass.key, request).await {
+        Ok(pod) if !is_shown(pass, &pod.metadata) => {
+            return Err(Failure::labels_changed(&pass.key.name));
+        }
+        Ok(pod) => Some(template.admitted(&pod.spec)),
         Err(error) if is_already_there(&error) => None,
         // The old pod frees its place in the quota.
         Err(error) if is_over_quota(&error) => None,
-        Err(error) => Some(Failure::not_created(error, &name, &create.node)),
+        Err(error) => return Err(Failure::not_created(error, &name, &create.node)),
     };
-    if failure.is_none() {
-        pass.memory().acceptance.accepted(&pass.spec.hash);
+    // Mostly that of the template, which is kept anyway.
+    let shared = |placement| {
+        if placement == **template {
+            template.clone()
+        } else {
+            Arc::new(placement)
+        }
+    };
+    let placement = placement.map(shared);
+    let mut memory = pass.memory();
+    let known = memory.acceptance.placement(&create.revision, template);
+    let is_news = placement
+        .as_ref()
+        .is_some_and(|placement| placement != known);
+    if is_news {
+        memory.rollout = None;
+        (outcome.decides_anew, outcome.more) = (true, true);
     }
-    failure
+    memory.acceptance.accepted(&create.revision, placement);
+    Ok(is_news)
 }
 
 /// Whether a quota is exhausted. The API shows that only by these words.

@@ -82,6 +82,14 @@ impl Failure {
         failure
     }
 
+    /// Whether a dry run failed because a webhook supports none (decision 0017). Only these words of the API say so.
+    pub(super) fn is_about_dry_runs(&self) -> bool {
+        self.problem
+            .refusal
+            .message
+            .contains("does not support dry run")
+    }
+
     /// A foreign object blocks the name of the revision.
     pub(super) fn revision_conflict(reason: String) -> Self {
         Self::refused(REVISION_CONFLICT, reason)

@@ -38,13 +38,15 @@ pub(crate) async fn carry_out(
 ) {
     // The decision counts deletions without a definite answer as done: what it creates next to an
     // old pod must not come before they are repeated.
-    let deletes_first = delete::has_repeats(pass);
+    let generation = pass.object.generation;
+    let repeats = pass.memory().nodes.unanswered_deletes(generation);
+    let deletes_first = !repeats.is_empty();
     if deletes_first {
         delete::delete_pods(pass, decision, outcome).await;
     }
     // A node without a pod must not wait for calls about others that hang.
     create::create_pods(pass, revisions, decision, outcome).await;
-    if !deletes_first {
+    if !deletes_first && !outcome.decides_anew {
         delete::delete_pods(pass, decision, outcome).await;
     }
     claim::claim_pods(pass, &decision.claim, outcome).await;

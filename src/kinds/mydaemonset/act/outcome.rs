@@ -19,6 +19,8 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<Error>,
     /// More is to be done, and nothing prevents it.
     pub(crate) more: bool,
+    /// A dry run showed that pods belong on other nodes than was known: nothing else is done or said by this decision.
+    pub(crate) decides_anew: bool,
     /// A pod could not be created or deleted.
     pub(super) failed: bool,
 }

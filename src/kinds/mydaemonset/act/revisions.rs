@@ -51,10 +51,15 @@ pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> E
     let mut earlier = None;
     match stored {
         Stored::Earlier(stored) => earlier = Some(stored),
-        Stored::Current(stored) if known.iter().all(|known| known.name != stored.name) => {
-            known.push(stored);
+        Stored::Current(stored) => {
+            let is_older =
+                |known: &RevisionView| known.name == stored.name && known.number < stored.number;
+            known.retain(|known| !is_older(known));
+            if known.iter().all(|known| known.name != stored.name) {
+                known.push(stored);
+            }
         }
-        Stored::Current(_) | Stored::Unknown => {}
+        Stored::Unknown => {}
     }
     let at = known.iter().position(|r| r.hash == *hash);
     let number = revision::next_number(known.iter().chain(&earlier).map(AsRef::as_ref));
@@ -76,7 +81,9 @@ pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> E
     let (ensured, failure) = match stored {
         Ok(Created::Revision(revision)) => {
             let (revision, now) = (Arc::new(revision), pass.clock());
-            pass.memory().stored.record(revision.clone(), now);
+            let mut memory = pass.memory();
+            memory.stored.record(revision.clone(), now);
+            memory.acceptance.forget(hash);
             known.retain(|known| known.hash != *hash);
             known.push(revision);
             (Ensured::Stored(known), None)

@@ -17,6 +17,7 @@ use super::names::NAME_LABEL;
 use super::object::ObjectView;
 use super::observe::node::{NodeView, WatchedNode};
 use super::observe::pod::{PodView, WatchedPod};
+use super::pass::{Scope, WrittenStatus};
 use super::revision::RevisionView;
 use my_operator_runtime::reconcile::cache::CacheEvent;
 use my_operator_runtime::reconcile::queue::Queue;
@@ -27,11 +28,9 @@ use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Re
 
 mod plan;
 mod reconcile;
-mod scope;
 mod write_status;
 
 use reconcile::Reconcile;
-use scope::{Scope, WrittenStatus};
 
 /// The name of this controller in logs and metrics.
 const NAME: &str = "mydaemonset";
@@ -181,10 +180,12 @@ impl MyDaemonSetReconciler {
                 self.remember(&key, |memory| memory.rollout = None);
                 continue;
             };
-            self.remember(&key, |memory| memory.nodes.touch(&event.key.name));
-            if owners.contains(object.uid.as_str())
-                || concerns(&spec.placement, event.old, event.new)
-            {
+            let is_concerned = self.remember(&key, |memory| {
+                memory.nodes.touch(&event.key.name);
+                let placement = memory.acceptance.placement(&spec.hash, &spec.placement);
+                concerns(placement, event.old, event.new)
+            });
+            if is_concerned || owners.contains(object.uid.as_str()) {
                 self.queue.add(key);
             }
         }
@@ -195,10 +196,8 @@ impl MyDaemonSetReconciler {
         memories.entry(key.clone()).or_default().clone()
     }
 
-    fn remember(&self, key: &Key, change: impl FnOnce(&mut Memory)) {
-        let memory = self.memory(key);
-        let mut memory = memory.lock();
-        change(&mut memory);
+    fn remember<R>(&self, key: &Key, change: impl FnOnce(&mut Memory) -> R) -> R {
+        change(&mut self.memory(key).lock())
     }
 
     fn forget(&self, key: &Key) {

@@ -7,7 +7,7 @@ use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::{Known, Revisions, RolloutInput};
 use crate::kinds::mydaemonset::decide::node::OnNode;
-use crate::kinds::mydaemonset::decide::placement::Eligibility;
+use crate::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
 use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::pass::Pass;
@@ -30,14 +30,18 @@ pub(super) fn plan(
 ) -> Plan {
     let spec = pass.spec;
     let update = spec.hash.as_str();
-    let known = known(revisions);
     let mut memory = pass.memory();
+    memory
+        .acceptance
+        .retain(|hash| hash == update || revisions.iter().any(|r| r.hash == hash));
+    let known = known(revisions, &memory);
+    let placement = memory.acceptance.placement(update, &spec.placement).clone();
     let (mut state, changed) = take_state(pass, &mut memory);
-    let idle = put_changed(pass, &mut memory, &mut state, changed);
+    let idle = put_changed(pass, &mut memory, &placement, &mut state, changed);
     let current = current_revision(before, &state, &known, update);
     let newest = revisions.iter().find(|r| r.hash == update);
     let decision = state.decide(&RolloutInput {
-        placement: &spec.placement,
+        placement: &placement,
         strategy: spec.strategy,
         revisions: Revisions {
             update,
@@ -71,11 +75,14 @@ pub(super) fn plan(
     Plan { decision, current }
 }
 
-fn known(revisions: &[Arc<RevisionView>]) -> BTreeMap<&str, Known> {
+fn known<'a>(revisions: &'a [Arc<RevisionView>], memory: &Memory) -> BTreeMap<&'a str, Known> {
     let known = revisions.iter().map(|revision| {
+        let placement = memory
+            .acceptance
+            .placement(&revision.hash, &revision.placement);
         let known = Known {
             number: revision.number,
-            placement: revision.placement.clone(),
+            placement: placement.clone(),
         };
         (revision.hash.as_str(), known)
     });
@@ -102,6 +109,7 @@ fn take_state(pass: &Pass<'_>, memory: &mut Memory) -> (RolloutState, BTreeSet<B
 fn put_changed(
     pass: &Pass<'_>,
     memory: &mut Memory,
+    placement: &Placement,
     state: &mut RolloutState,
     changed: BTreeSet<Box<str>>,
 ) -> Vec<Box<str>> {
@@ -118,7 +126,6 @@ fn put_changed(
         nodes.forget_last_where_one_runs(&name, &pods);
         let is_gone = node.is_none() && !pods.is_empty();
         let gone_since = nodes.gone_since(&name, is_gone, pass.now);
-        let placement = &pass.spec.placement;
         let may_run = node
             .as_deref()
             .is_some_and(|node| placement.eligibility(node) != Eligibility::Leave);

@@ -3,7 +3,6 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::plan::{Plan, plan};
-use super::scope::Scope;
 use super::write_status::StatusWriter;
 use crate::kinds::mydaemonset::act;
 use crate::kinds::mydaemonset::act::outcome::Outcome;
@@ -13,7 +12,7 @@ use crate::kinds::mydaemonset::decide::decision::DeleteReason;
 use crate::kinds::mydaemonset::memory::event_tally::{created_text, deleted_text};
 use crate::kinds::mydaemonset::memory::first_look::FirstLook;
 use crate::kinds::mydaemonset::object::ParsedSpec;
-use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::mydaemonset::pass::{Pass, Scope};
 use crate::kinds::mydaemonset::status::{self, StatusInput};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::{Action, Error};
@@ -48,7 +47,8 @@ impl<'a> Reconcile<'a> {
 
     /// Brings the cluster closer to a valid spec.
     async fn reconcile(&self, spec: &'a ParsedSpec) -> Result<Action, Error> {
-        let pass = self.pass(spec);
+        let (scope, now) = (self.scope, self.scope.now);
+        let mut pass = Pass { scope, spec, now };
         let mut outcome = Outcome::default();
         if let Some(migration) = &self.scope.object.migration {
             return self.stand_aside(&pass, migration, outcome).await;
@@ -68,12 +68,12 @@ impl<'a> Reconcile<'a> {
         if pass.is_outdated() {
             return outcome.error.map_or_else(|| Ok(Action::default()), Err);
         }
-        let pass = Pass {
-            now: pass.clock(),
-            ..pass
-        };
+        pass.now = pass.clock();
         let plan = plan(&pass, &revisions, stored, before);
         act::carry_out(&pass, &revisions, &plan.decision, &mut outcome).await;
+        if outcome.decides_anew {
+            return self.finish(&plan, outcome, None);
+        }
         // After the pods: a revision is in use once a pod of it is about to be created.
         prune_revisions(&pass, &revisions, &plan.current, &mut outcome).await;
         let after = self.next_status(spec, stored, &plan, before);
@@ -108,26 +108,11 @@ impl<'a> Reconcile<'a> {
             let generation = self.scope.object.generation;
             let now = self.scope.now;
             let after = status::migrating(self.status.before(), generation, migration, now);
-            self.scope.metrics.status(self.scope.key, &after);
-            self.status.write(&after).await?
+            self.show(&after).await?
         } else {
             unsettled
         };
         Ok(Action::at(not_before))
-    }
-
-    fn pass(&self, spec: &'a ParsedSpec) -> Pass<'a> {
-        let scope = self.scope;
-        Pass {
-            context: scope.context,
-            node_not_ready_grace: scope.node_not_ready_grace,
-            caches: scope.caches,
-            key: scope.key,
-            object: scope.object,
-            spec,
-            now: scope.now,
-            memory: scope.memory,
-        }
     }
 
     fn next_status(
@@ -175,17 +160,21 @@ impl<'a> Reconcile<'a> {
     async fn reject(&self, why: &str) -> Result<Action, Error> {
         let generation = self.scope.object.generation;
         let after = status::rejected(self.status.before(), generation, why, self.scope.now);
-        self.scope.metrics.status(self.scope.key, &after);
-        Ok(Action::at(self.status.write(&after).await?))
+        Ok(Action::at(self.show(&after).await?))
     }
 
     /// Reports that the current revision waits for the deletion of one with the same name, which the watch delivers.
     async fn report_wait(&self, revision: &str) -> Result<Action, Error> {
         let generation = self.scope.object.generation;
         let after = status::waiting(self.status.before(), generation, revision, self.scope.now);
-        self.scope.metrics.status(self.scope.key, &after);
-        self.status.write(&after).await?;
+        self.show(&after).await?;
         Ok(self.retry_later())
+    }
+
+    /// Shows a status in the metrics, and writes it. Returns when it may be written, if not now.
+    async fn show(&self, after: &MyDaemonSetStatus) -> Result<Option<DateTime<Utc>>, Error> {
+        self.scope.metrics.status(self.scope.key, after);
+        self.status.write(after).await
     }
 
     fn retry_later(&self) -> Action {
@@ -229,7 +218,10 @@ impl<'a> Reconcile<'a> {
             tally.count(outcome.created, &outcome.deleted);
             tally.take_due(self.scope.now)
         };
+        let placed = "admission changes what pods demand of nodes: new ones are created only where that is met";
+        let placed = outcome.decides_anew.then(|| placed.to_owned());
         for (note, reason, action) in [
+            (placed, "PlacementChanged", "PlacePods"),
             (notes.created, "PodsCreated", "CreatePods"),
             (notes.deleted, "PodsDeleted", "DeletePods"),
         ] {

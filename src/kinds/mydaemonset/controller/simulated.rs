@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use simulated_apiserver::{
     ChangeKind, Decision, Kubelet, KubeletOptions, Options, Request, Resource, Review, Server,
-    Site, Status, Target, Verb,
+    Site, Status, Target, Verb, Version,
 };
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -1013,6 +1013,92 @@ async fn no_pod_is_left_behind_if_a_webhook_changes_our_labels() {
     }
 }
 
+/// Has each new pod demand that label of its node, as the admission plugin PodNodeSelector does.
+fn demand(world: &World, label: &'static str) {
+    world.server.admit(move |review: &mut Review<'_>| {
+        if (review.verb, review.resource) == (Verb::Create, "pods") {
+            review.object["spec"]["nodeSelector"] = json!({label: ""});
+        }
+        Ok(())
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_belong_where_admission_puts_them() {
+    let mut world = World::new(4, &Options::default());
+    let direct = world.server.direct();
+    for (node, labels) in [
+        ("n0", json!({"a": "", "b": ""})),
+        ("n1", json!({"a": ""})),
+        ("n2", json!({"b": ""})),
+    ] {
+        let change = json!({"metadata": {"labels": labels}});
+        direct.patch("nodes", "", node, &change).unwrap();
+    }
+    let pods = |world: &World| {
+        let pods = world.server.direct().list("pods", "ns").into_iter();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let parts = pods.map(|pod| {
+            let spec = &pod["spec"];
+            [&spec["nodeName"], &spec["containers"][0]["image"]]
+                .map(text)
+                .join(" ")
+        });
+        parts.collect::<Vec<_>>()
+    };
+    let made = |world: &World| {
+        let versions = world.server.history().versions;
+        let made = |v: &&Version| v.resource == "pods" && v.kind == ChangeKind::Added;
+        versions.iter().filter(made).count()
+    };
+    demand(&world, "a");
+    world.create(&json!({}));
+    sleep(SETTLED).await;
+    assert_eq!(pods(&world), ["n0 a:1", "n1 a:1"]);
+    let complete = |world: &World| {
+        let (status, reason, message) = world.condition("Progressing").unwrap();
+        assert_eq!((&*status, &*reason), ("False", "Complete"));
+        message
+    };
+    complete(&world);
+    // One dry run, and one more by the next process. No other node was tried.
+    assert_eq!((world.calls(Verb::Create), made(&world)), (3, 2));
+    world.restart();
+    sleep(SETTLED).await;
+    assert_eq!((world.calls(Verb::Create), made(&world)), (4, 2));
+    // Another revision, and another demand. A dry run shows it before a pod is deleted, and what runs stays.
+    demand(&world, "b");
+    world.set_image("a:2");
+    sleep(SETTLED).await;
+    let everywhere = ["n0 a:2", "n1 a:1", "n2 a:2"];
+    assert_eq!(pods(&world), everywhere);
+    assert!(
+        complete(&world).contains("n1 (excluded by admission)"),
+        "{}",
+        complete(&world)
+    );
+    world.restart();
+    sleep(SETTLED).await;
+    assert_eq!(pods(&world), everywhere);
+    // Admission may change under running pods: none of them goes.
+    demand(&world, "c");
+    world.restart();
+    sleep(SETTLED).await;
+    assert_eq!(pods(&world), everywhere);
+    assert!(
+        world.events().contains("PlacementChanged"),
+        "{:?}",
+        world.events()
+    );
+    // The old revision again: its pods are admitted by the rules of now.
+    world.reject_nothing();
+    world.set_image("a:1");
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:1"), 4);
+    assert_eq!(made(&world), 4 + 3);
+    assert_eq!(world.troubles(), BTreeSet::new());
+}
+
 #[tokio::test(start_paused = true)]
 async fn few_pods_are_tried_in_a_terminating_namespace() {
     let world = World::running(6, &json!({})).await;
@@ -1037,16 +1123,31 @@ async fn few_pods_are_tried_in_a_terminating_namespace() {
 async fn a_webhook_without_dry_run_is_reported_and_costs_no_pod() {
     let world = World::running(6, &json!({"maxUnavailable": 3})).await;
     let before = world.pods();
-    world.pod_calls(Verb::Create, |_| {
+    let no_dry_run = || {
         let message = "admission webhook \"w.example.com\" does not support dry run";
         Decision::Answer(Status::bad_request(message))
-    });
+    };
+    world.pod_calls(Verb::Create, move |_| no_dry_run());
     world.set_image("a:2");
     sleep(SETTLED).await;
-    assert_eq!((world.pods(), world.calls(Verb::Delete)), (before, 0));
+    assert_eq!(
+        (world.pods(), world.calls(Verb::Delete)),
+        (before.clone(), 0)
+    );
     let (status, reason, message) = world.condition("Degraded").unwrap();
     assert_eq!((&*status, &*reason), ("True", "PodRefused"));
     assert!(message.contains("w.example.com"), "{message}");
+    // A node without a pod gets one all the same.
+    let server = world.server.direct();
+    server
+        .delete("pods", "ns", before.first().unwrap())
+        .unwrap();
+    world.pod_calls(Verb::Create, move |nth| match nth {
+        1 => Decision::Forward,
+        _ => no_dry_run(),
+    });
+    sleep(SETTLED).await;
+    assert_eq!((world.ready_of("a:1"), world.ready_of("a:2")), (5, 1));
 }
 
 #[tokio::test(start_paused = true)]

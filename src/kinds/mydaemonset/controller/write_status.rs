@@ -7,8 +7,8 @@ use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
-use super::scope::{Scope, WrittenStatus};
 use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
+use crate::kinds::mydaemonset::pass::{Scope, WrittenStatus};
 use crate::kinds::mydaemonset::status::{self, is_auto_paused};
 use my_operator_runtime::reconcile::{Error, call, if_there, write};
 
@@ -59,7 +59,13 @@ impl<'a> StatusWriter<'a> {
             return Ok(None);
         }
         let generation = object.generation;
-        let not_before = self.scope.memory.lock().status.not_before(generation, now);
+        let not_before = self
+            .scope
+            .memory
+            .lock()
+            .status
+            .contested
+            .not_before(generation, now);
         if not_before.is_some() {
             return Ok(not_before);
         }
@@ -81,14 +87,9 @@ impl<'a> StatusWriter<'a> {
     /// version does not know, and needs another permission (`patch`, not `update`). The precondition
     /// is the same, UID and version: a status that another client wrote meanwhile is not overwritten.
     async fn patch(&self, after: &MyDaemonSetStatus) -> Result<Option<String>, Error> {
-        let Scope {
-            context,
-            key,
-            object,
-            ..
-        } = self.scope;
+        let Scope { context, key, .. } = self.scope;
         let mut patch = json!({
-            "metadata": {"uid": object.uid, "resourceVersion": self.before.version},
+            "metadata": {"uid": self.scope.object.uid, "resourceVersion": self.before.version},
             "status": after,
         });
         // A merge patch removes only what it names.
@@ -105,9 +106,7 @@ impl<'a> StatusWriter<'a> {
 
     /// The status counts as shown until the watch has caught up with it.
     fn remember(&self, after: &MyDaemonSetStatus, version: &str) {
-        let Scope {
-            key, object, now, ..
-        } = self.scope;
+        let (key, now) = (self.scope.key, self.scope.now);
         let read = (&self.before.status, self.before.version.as_str());
         let status = after.clone();
         let written = Arc::new(WrittenStatus {
@@ -116,20 +115,18 @@ impl<'a> StatusWriter<'a> {
         });
         self.scope.statuses.put(key, version, written);
         let pacing = &mut self.scope.memory.lock().status;
-        pacing.wrote(object.generation, read, (after, version), now);
+        pacing.wrote(self.scope.object.generation, read, (after, version), now);
     }
 
     /// Counts what the change of the status means.
     fn count(&self, after: &MyDaemonSetStatus) {
-        let Scope {
-            metrics, caches, ..
-        } = self.scope;
+        let metrics = self.scope.metrics;
         let before = &self.before.status;
         let (Some(old), Some(new)) = (&before.current_revision, &after.current_revision) else {
             return;
         };
         if old != new {
-            let revisions = caches.revisions_of(&self.scope.object.uid);
+            let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
             if let Some(revision) = revisions.iter().find(|r| r.hash == *new) {
                 let lasted = self.scope.now - revision.since;
                 let lasted = lasted.as_seconds_f64().max(0.0);

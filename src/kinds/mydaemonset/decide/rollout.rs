@@ -104,11 +104,7 @@ impl Limits {
         let surge = strategy.max_surge.scaled(desired);
         Self {
             // The rules reject two zeros: such a roll-out could do nothing.
-            unavailable: if unavailable == 0 && surge == 0 {
-                1
-            } else {
-                unavailable
-            },
+            unavailable: unavailable.max(usize::from(surge == 0)),
             surge,
         }
     }
@@ -321,11 +317,10 @@ impl RolloutState {
         }
         let failing = self.names[NodeFlag::FailedCanary as usize].iter();
         let failing = failing.take(MAX_FAILED_NODES).filter_map(|name| {
-            let verdict = &self.entries.get(name)?.verdict;
-            let reason = verdict.failure.or(verdict.trouble.as_deref());
+            let failure = self.entries.get(name)?.verdict.failure.as_deref()?;
             Some(FailedNode {
                 name: name.to_string(),
-                reason: reason.unwrap_or("Restarting").to_owned(),
+                reason: failure.to_owned(),
             })
         });
         failing.collect()
@@ -454,23 +449,21 @@ impl RolloutState {
             limits.surge.saturating_sub(surging)
         };
         let mut may_prove = most_unproven.saturating_sub(self.count(NodeFlag::Unproven));
+        let deletes = |flag, most| {
+            let node_states = node_states(flag, most);
+            node_states.filter_map(|node_state| node_state.replace(input))
+        };
         // What does not serve goes first, since nothing is lost with it.
-        let broken = node_states(NodeFlag::Broken, may_prove);
-        let broken: Vec<_> = broken
-            .filter_map(|node_state| node_state.replace(input))
-            .collect();
+        let broken = decision.delete.len();
+        decision.delete.extend(deletes(NodeFlag::Broken, may_prove));
         let to_prove = |delete: &&Delete| delete.reason == DeleteReason::Outdated;
-        may_prove -= broken.iter().filter(to_prove).count();
-        decision.delete.extend(broken);
-        let mut replaced = 0;
+        may_prove -= decision.delete[broken..].iter().filter(to_prove).count();
+        let before = decision.delete.len();
         if limits.surge == 0 {
             let may_go = limits.unavailable.saturating_sub(unserved).min(may_prove);
-            let gone = node_states(NodeFlag::Replaceable, may_go);
-            let gone: Vec<_> = gone
-                .filter_map(|node_state| node_state.replace(input))
-                .collect();
-            replaced = gone.len();
-            decision.delete.extend(gone);
+            decision
+                .delete
+                .extend(deletes(NodeFlag::Replaceable, may_go));
         } else {
             let surging = node_states(NodeFlag::Surgeable, may_prove);
             decision
@@ -479,18 +472,16 @@ impl RolloutState {
         }
         // No surge replaces a pod that is only removed, so maxUnavailable 0 cannot be kept.
         let may_go = limits.unavailable.max(1);
+        let replaced = decision.delete.len() - before;
         let may_go = may_go.saturating_sub(unserved + replaced);
-        let gone = node_states(NodeFlag::Removable, may_go);
-        decision
-            .delete
-            .extend(gone.filter_map(|node_state| node_state.replace(input)));
+        decision.delete.extend(deletes(NodeFlag::Removable, may_go));
     }
 
     /// Asks for a dry run: no pod is deleted for the newest revision before the API server is known
     /// to accept a pod of it. A node that the revision excludes will do, since the API server does
     /// not check where a pod may run.
     fn dry_run(&self, input: &RolloutInput<'_>, decision: &mut Decision) {
-        if input.validated || self.count(NodeFlag::Updated) > 0 {
+        if input.validated {
             return;
         }
         let is_due = |delete: &Delete| delete.reason.is_due_to_revision();

@@ -9,7 +9,7 @@
 //! | [`nodes`] | pods that were created, deleted, adopted and released are so until the watch shows it; the last pods of nodes | the calls about pods, the watch of pods |
 //! | `vanished` | pods that the watch lost may have lost our labels, until a live read | the watch of pods, the step that releases them |
 //! | [`first_look`] | the cache shows every pod that was there before the object, once it did | the live list of a new object |
-//! | [`acceptance`] | the API server accepts the pods of a revision, until a restart | the calls that create pods |
+//! | [`acceptance`] | what the API server made of a pod of a revision holds for all, until the revision is the newest again | the dry runs |
 //! | [`stored_revision`] | the revision of the spec is stored, until the watch shows it | the calls about revisions |
 //! | [`backoffs`] | a step that failed fails again, until its pause ends or the spec changes | every step |
 //! | [`event_tally`] | pods that no Event has reported yet | the end of a pass |

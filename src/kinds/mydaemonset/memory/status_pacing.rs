@@ -12,7 +12,7 @@ const MAX_PAUSE: TimeDelta = TimeDelta::milliseconds(100);
 #[derive(Debug, Default)]
 pub(crate) struct StatusPacing {
     written: Option<DateTime<Utc>>,
-    contested: StatusWrites,
+    pub(crate) contested: StatusWrites,
 }
 
 impl StatusPacing {
@@ -27,15 +27,6 @@ impl StatusPacing {
         let at = self.written?;
         let due = at + pause.min(MAX_PAUSE);
         (at <= now && due > now).then_some(due)
-    }
-
-    /// When the next status may be written, if not now, because another operator writes too.
-    pub(crate) fn not_before(
-        &self,
-        generation: Option<i64>,
-        now: DateTime<Utc>,
-    ) -> Option<DateTime<Utc>> {
-        self.contested.not_before(generation, now)
     }
 
     /// Records that one status, read with a version, was replaced by another, which has a version since.

@@ -109,7 +109,12 @@ impl PodView {
         };
         let owner = controller(metadata.owner_references.as_deref());
         let label = text(&metadata.labels, NAME_LABEL);
-        let ready_by_kubelet = ready_since(&pod.status, created);
+        let ready = pod.status.condition("Ready");
+        let is_ready = ready.is_some_and(|condition| condition.status == "True");
+        let changed = ready.and_then(|condition| condition.last_transition_time);
+        let changed = changed.unwrap_or(created);
+        let ready_by_kubelet = is_ready.then_some(changed);
+        let bounded = |time: DateTime<Utc>| time.max(created).min(now);
         let version = metadata
             .resource_version
             .filter(|_| ready_by_kubelet.is_none());
@@ -128,10 +133,10 @@ impl PodView {
                 .unwrap_or_default(),
             created,
             deleting: metadata.deletion_timestamp.is_some(),
-            ready_since: ready_by_kubelet.map(|t| t.max(created).min(now)),
+            ready_since: ready_by_kubelet.map(bounded),
             ready_by_kubelet,
-            unready_since: unready_since(&pod.status, created).map(|t| t.max(created).min(now)),
-            ended: ended(&pod.status, created).map(|t| t.max(created).min(now)),
+            unready_since: (!is_ready).then(|| bounded(changed)),
+            ended: ended(&pod.status, created).map(bounded),
             disrupted: is_disrupted(&pod.status),
             initialized: condition_since(&pod.status, "Initialized", "True").map(|t| t.min(now)),
             trouble: trouble(&pod.status).map(Into::into),
@@ -193,22 +198,6 @@ fn containers(status: &WatchedStatus) -> impl Iterator<Item = &WatchedContainer>
         .container_statuses
         .iter()
         .chain(&status.init_container_statuses)
-}
-
-fn ready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    let ready = status.condition("Ready")?;
-    (ready.status == "True").then(|| ready.last_transition_time.unwrap_or(created))
-}
-
-fn unready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    match status.condition("Ready") {
-        Some(ready) if ready.status == "True" => None,
-        ready => Some(
-            ready
-                .and_then(|c| c.last_transition_time)
-                .unwrap_or(created),
-        ),
-    }
 }
 
 /// Since when a condition has had that status, if it has.

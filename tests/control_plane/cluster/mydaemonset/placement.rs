@@ -105,6 +105,41 @@ async fn node_selector_and_every_operator_of_a_required_affinity_choose_nodes() 
 }
 
 #[tokio::test]
+async fn what_a_runtime_class_demands_of_nodes_decides_where_pods_belong() {
+    let place = Place::new("runtime", 0).await;
+    for number in 0..3 {
+        let node = place.fake(number);
+        let node = if number == 0 {
+            node
+        } else {
+            node.label("sandbox", "yes")
+        };
+        place.add(node).await;
+    }
+    // It is of the whole cluster, so no other pool has its name. The API server merges its demands into each pod.
+    let class = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "runtime-sandbox"},
+        "handler": "sandbox", "scheduling": {"nodeSelector": {"sandbox": "yes"}},
+    });
+    place.kubectl.apply(&class.to_string()).await.good();
+    let template = json!({"spec": {"runtimeClassName": "runtime-sandbox"}});
+    place.apply(&place.with("a:1", &template, &json!({}))).await;
+    let nodes = [place.node(1), place.node(2)];
+    place.served("a:1", &nodes).await;
+    place.until_condition("Progressing", "False/Complete").await;
+    let sight = place.sight().await;
+    assert_eq!(sight.count("desiredNumberScheduled"), 2, "{sight}");
+    // The next revision is known by its dry run.
+    place.apply(&place.with("b:1", &template, &json!({}))).await;
+    place.served("b:1", &nodes).await;
+    place.until_condition("Progressing", "False/Complete").await;
+    let sight = place.sight().await;
+    assert_eq!(sight.count("desiredNumberScheduled"), 2, "{sight}");
+    let delete = "delete runtimeclass runtime-sandbox";
+    place.kubectl.run(delete).await.good();
+}
+
+#[tokio::test]
 async fn tolerations_let_pods_on_tainted_nodes() {
     let place = Place::new("tolerant", 1).await;
     let taints = [

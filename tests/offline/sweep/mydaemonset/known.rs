@@ -197,8 +197,28 @@ impl<'a> Known<'a> {
             })
             .collect();
         let newest = set.map(update).unwrap_or_default();
+        let mut is_its_own = true;
         if let Some(set) = set {
-            contents.insert(newest.clone(), set["spec"].clone());
+            let spec = set["spec"].clone();
+            let stored = contents.get(&newest).unwrap_or(&spec);
+            is_its_own = ["image", "template"]
+                .iter()
+                .all(|it| stored[it] == spec[it]);
+            contents.insert(newest.clone(), spec);
+        }
+        // Admission may add to what the template wants. The first pod counts: others may be made by foreign hands. It is
+        // noted on the revision, if that is not foreign.
+        let made = history.versions.iter().filter(|v| v.resource == "pods");
+        let selectors = made.filter_map(|v| {
+            let pod = v.object();
+            let revision = pod["metadata"]["labels"][REVISION].as_str()?;
+            Some((revision.to_owned(), pod["spec"]["nodeSelector"].clone()))
+        });
+        for (revision, selector) in selectors.rev() {
+            let content = contents.get_mut(&revision);
+            if let Some(content) = content.filter(|_| is_its_own || revision != newest) {
+                content["template"]["spec"]["nodeSelector"] = selector;
+            }
         }
         Self {
             set,

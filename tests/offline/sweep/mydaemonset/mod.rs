@@ -658,6 +658,15 @@ scenarios! {
         run(cluster, on_disk("ssd")).await;
         change(cluster, on_disk("nvme"));
     };
+    /// As the admission plugin PodNodeSelector does in a namespace.
+    admission_demands_a_disk = |cluster| {
+        label_disks(cluster);
+        cluster.admission().alter_pods(on_disk("ssd")["template"].clone());
+        run(cluster, json!({})).await;
+        delete_pod(cluster, "node-2");
+        label(cluster, "node-4", json!("ssd"));
+        cluster.until(|c| is_complete(c) && number(c, "numberAvailable") == 4).await;
+    };
     selector_changed_while_paused = |cluster| {
         label_disks(cluster);
         run(cluster, on_disk("ssd")).await;

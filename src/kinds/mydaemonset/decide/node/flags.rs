@@ -98,8 +98,8 @@ pub(crate) struct Verdict {
     pub(crate) flags: NodeFlags,
     /// What is wrong with its pod.
     pub(crate) trouble: Option<Box<str>>,
-    /// How it failed, if it is a failed canary and its pod does not show it.
-    pub(crate) failure: Option<&'static str>,
+    /// How it failed, if it is a failed canary.
+    pub(crate) failure: Option<Box<str>>,
     /// Why the roll-out does not wait for it, if it does not.
     pub(crate) left_out: Option<Box<str>>,
     /// When the verdict expires by time alone.

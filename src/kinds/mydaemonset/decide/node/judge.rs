@@ -22,6 +22,7 @@ const NOT_AVAILABLE: &str = "NotAvailable";
 
 /// How far the roll-out is on a node.
 #[derive(Clone, Copy)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact by itself
 struct Progress {
     /// It should serve and does not, whether or not the limit counts it.
     dark: bool,
@@ -29,18 +30,10 @@ struct Progress {
     forgiven: bool,
     /// The newest revision is available and no pod of another is left.
     done: bool,
-    attention: Attention,
-}
-
-/// Whether the roll-out cares about a node.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Attention {
-    /// It waits for the node.
-    Waits,
+    /// The roll-out waits for the node.
+    waited_for: bool,
     /// It may touch the node, but does not wait for it.
-    LeavesOut,
-    /// It does not touch the node.
-    None,
+    left_out: bool,
 }
 
 impl NodeState<'_> {
@@ -65,9 +58,7 @@ impl NodeState<'_> {
         Verdict {
             flags,
             trouble,
-            failure: [NOT_READY, NOT_AVAILABLE]
-                .into_iter()
-                .find(|word| failure == Some(word)),
+            failure: failure.map(Into::into),
             left_out,
             until: self.until(progress.dark, input).chain(needs.next).min(),
         }
@@ -110,25 +101,15 @@ impl NodeState<'_> {
             dark,
             forgiven,
             done: self.is_done(input),
-            attention: match (touched, left_out) {
-                (true, false) => Attention::Waits,
-                (true, true) => Attention::LeavesOut,
-                (false, _) => Attention::None,
-            },
+            waited_for: touched && !left_out,
+            left_out: touched && left_out,
         }
     }
 
     /// Flags how far the roll-out is on the node, and whether it waits for it.
     fn flag_progress(&self, progress: Progress, input: &RolloutInput<'_>, flags: &mut NodeFlags) {
-        let Progress {
-            dark,
-            forgiven,
-            done,
-            attention,
-        } = progress;
-        let waited_for = attention == Attention::Waits;
-        let left_out = attention == Attention::LeavesOut;
-        let unserved = dark && !forgiven;
+        let (done, waited_for) = (progress.done, progress.waited_for);
+        let unserved = progress.dark && !progress.forgiven;
         flags.set(NodeFlag::Unserved, unserved);
         let has_new = self.new.is_some() || self.has_ended_new(input);
         let proven = self.new.is_some_and(|new| self.is_proven(new, input));
@@ -143,7 +124,7 @@ impl NodeState<'_> {
         let keeps_older = self.keeps_older();
         flags.set(
             NodeFlag::LeftOut,
-            (desired && left_out && !done) || keeps_older,
+            (desired && progress.left_out && !done) || keeps_older,
         );
         flags.set(NodeFlag::Incomplete, desired && waited_for && !done);
         if self.desired() && waited_for && !done {
@@ -164,14 +145,19 @@ impl NodeState<'_> {
     /// Why the roll-out does not wait for the node.
     fn left_out(&self, progress: Progress, trouble: Option<&str>) -> Option<Box<str>> {
         if self.keeps_older() {
-            return Some("taint not tolerated".into());
+            let barred = "excluded by admission";
+            let why = if self.barred {
+                barred
+            } else {
+                "taint not tolerated"
+            };
+            return Some(why.into());
         }
         let cause = match self.silent_since() {
             Some(_) => NOT_READY,
             None => trouble.unwrap_or("no available pod"),
         };
-        let is_left_out = progress.attention == Attention::LeavesOut && !progress.done;
-        is_left_out.then(|| cause.into())
+        (progress.left_out && !progress.done).then(|| cause.into())
     }
 
     /// Flags what the status counts of a node that should have a pod.

@@ -29,6 +29,7 @@ pub(super) struct Stance {
 }
 
 /// One node and the object's pods on it.
+#[derive(Default)]
 pub(super) struct NodeState<'a> {
     name: &'a str,
     /// `None` if the node is gone.
@@ -39,6 +40,8 @@ pub(super) struct NodeState<'a> {
     eligibility: Eligibility,
     /// By the placement of the newest revision.
     newest: Eligibility,
+    /// Admission keeps pods of the newest revision from it.
+    barred: bool,
     /// Why the newest revision removes a pod whose own revision allows it here.
     excluded: Option<Obstacle>,
     /// The older revision that a missing pod is created from.
@@ -97,22 +100,11 @@ impl<'a> NodeState<'a> {
             name,
             node,
             gone_since: on_node.gone_since,
-            eligibility: Eligibility::Leave,
-            newest: Eligibility::Leave,
-            excluded: None,
-            keeps: None,
-            behind: false,
-            new: None,
-            old: None,
-            surplus: Vec::new(),
-            ended: Vec::new(),
-            leaving: Vec::new(),
-            claims: Vec::new(),
             last: on_node.last.as_deref(),
             stance,
             update: input.revisions.update,
             lost: is_lost,
-            patience_ends: None,
+            ..NodeState::default()
         };
         node_state.sort(on_node.pods.iter().map(AsRef::as_ref), input);
         if let Some(node) = node {
@@ -176,6 +168,7 @@ impl<'a> NodeState<'a> {
         let old = old.find(|pod| is_old(pod)).map(|pod| pod.revision.as_str());
         let has_new = self.new.is_some() || !self.ended.iter().all(is_old);
         (self.eligibility, self.newest) = (newest, newest);
+        self.barred = input.placement.is_barred(node);
         if let Some(old) = old {
             // Without its revision nothing proves that the node is the reason, so the limits apply.
             let own = eligibility(old).unwrap_or(match newest {

@@ -5,6 +5,7 @@
 //! tolerations as in `k8s.io/api/core/v1`, and the built-in `DaemonSet` controller's view of both.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,7 @@ use my_operator_admission::names::is_subdomain;
 pub(crate) mod rules;
 
 /// Whether a node should have a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eligibility {
     /// The node should have a pod: it is created and updated.
     Run,
@@ -27,6 +28,7 @@ pub enum Eligibility {
     /// The node is cordoned: an existing pod stays and counts; none is created or replaced.
     Cordoned,
     /// The node must not have a pod.
+    #[default]
     Leave,
 }
 
@@ -90,6 +92,8 @@ pub struct Placement {
     /// Whether the template itself tolerates cordons, as networking and storage daemons do: their pods come back on
     /// a cordoned node, as those of a `DaemonSet`. The toleration that the operator adds does not count.
     tolerates_cordon: bool,
+    /// What admission demands of a node instead, where that differs.
+    admitted: Option<Box<Self>>,
 }
 
 impl Placement {
@@ -108,7 +112,47 @@ impl Placement {
             selector: selector(spec.and_then(|spec| spec.get("nodeSelector"))),
             terms: spec.and_then(terms),
             tolerations: tolerations(own.iter().chain(&added)),
+            admitted: None,
         }
+    }
+
+    /// The requirements of such a pod, given the spec with which the API server would create it: admission may add some, as
+    /// PodNodeSelector, a RuntimeClass and webhooks do.
+    ///
+    /// Added tolerations let pods on more nodes. Everything else only decides where pods are *created*: one that runs was
+    /// admitted by the rules of its day, and no change of those may take it away.
+    pub(crate) fn admitted(&self, spec: &Map<String, Value>) -> Self {
+        let made = Self {
+            selector: selector(spec.get("nodeSelector")),
+            terms: terms(spec),
+            tolerations: tolerations(list(spec.get("tolerations"))),
+            ..Self::default()
+        };
+        let both = self.tolerations.lines().chain(made.tolerations.lines());
+        let both: BTreeSet<_> = both.map(|toleration| format!("{toleration}\n")).collect();
+        let all = Self {
+            tolerations: both.into_iter().collect::<String>().into(),
+            ..self.clone()
+        };
+        let demands = |it: &Self| {
+            (
+                it.selector.clone(),
+                it.terms.clone(),
+                it.tolerations.clone(),
+            )
+        };
+        let is_as_written = demands(&made) == demands(&all);
+        Self {
+            admitted: (!is_as_written).then(|| Box::new(made)),
+            ..all
+        }
+    }
+
+    /// Whether admission keeps new pods from a node.
+    pub(crate) fn is_barred(&self, node: &NodeView) -> bool {
+        let barring = [Eligibility::Leave, Eligibility::Keep];
+        let admitted = self.admitted.as_ref();
+        admitted.is_some_and(|admitted| barring.contains(&admitted.eligibility(node)))
     }
 
     /// Whether this node should have a pod.
@@ -120,7 +164,7 @@ impl Placement {
         let is_down = |taint: &Taint| DOWN_TAINTS.contains(&taint.key.as_str());
         if self.obstacle(node).is_some() {
             Eligibility::Leave
-        } else if !untolerated("NoSchedule").all(is_down) {
+        } else if !untolerated("NoSchedule").all(is_down) || self.is_barred(node) {
             Eligibility::Keep
         } else if node.cordoned && !self.tolerates_cordon {
             Eligibility::Cordoned
@@ -257,9 +301,9 @@ fn tolerates(tolerations: &str, taint: &Taint) -> bool {
     })
 }
 
-/// The tolerations as text. Those that no taint can match are left out.
+/// The tolerations as text, each once and in order. Those that no taint can match are left out.
 fn tolerations<'a>(list: impl IntoIterator<Item = &'a Value>) -> Box<str> {
-    let mut all = String::new();
+    let mut all = BTreeSet::new();
     for toleration in list {
         let part = |name| text(toleration, name);
         let (key, effect) = (part("key"), part("effect"));
@@ -275,13 +319,10 @@ fn tolerations<'a>(list: impl IntoIterator<Item = &'a Value>) -> Box<str> {
         {
             continue;
         }
-        all.push_str(key);
-        if let Some(value) = value {
-            all.extend(["=", value]);
-        }
-        all.extend([":", effect, "\n"]);
+        let value = value.map_or(String::new(), |value| format!("={value}"));
+        all.insert(format!("{key}{value}:{effect}\n"));
     }
-    all.into()
+    all.into_iter().collect::<String>().into()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

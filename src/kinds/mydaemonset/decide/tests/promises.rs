@@ -516,10 +516,15 @@ impl Case<'_> {
     }
 
     /// How many nodes are unavailable.
-    pub(super) fn unserved(&self, stopped: bool) -> usize {
+    fn unserved(&self, stopped: bool) -> usize {
         let dark = self.dark(stopped);
-        let dark = self.nodes.iter().filter(|node| dark.contains(&node.name));
-        dark.filter(|node| !self.is_left_out(node)).count()
+        dark.difference(&self.left_out()).count()
+    }
+
+    /// The nodes that the limits leave out.
+    pub(super) fn left_out(&self) -> BTreeSet<String> {
+        let nodes = self.nodes.iter().filter(|node| self.is_left_out(node));
+        nodes.map(|node| node.name.clone()).collect()
     }
 
     fn is_surging(&self, node: &NodeView, stopped: bool) -> bool {
