@@ -8,7 +8,7 @@ mod cold_start;
 mod damage;
 mod flooded;
 mod killed;
-mod kills;
+pub(crate) mod kills;
 mod kinds;
 mod leader;
 mod load;

@@ -1,8 +1,13 @@
 //! Which nodes speak against a revision, and which do not.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{Place, Sight, UNREADY, container, first_of, pending, waiting};
+use crate::disruption;
+use crate::disruption::kills::kill;
+use crate::harness::{Kubectl, Operator, operator_kubeconfig};
 
 /// The annotation of a pod that says what it replaced.
 const PREDECESSOR: &str = "apps.zhongmingmao.io/predecessor";
@@ -64,6 +69,57 @@ async fn a_node_that_was_broken_before_stops_nothing() {
         .until("the others", |s| s.serving("b:1").len() == 2)
         .await;
     assert_eq!(sight.condition("Progressing"), "True/RollingOut", "{sight}");
+}
+
+#[tokio::test]
+async fn a_restart_forgets_nothing_about_a_node_that_was_broken_before() {
+    let cluster = disruption::cluster().await;
+    let namespace = cluster.namespace("broken-restart").await.unwrap();
+    let kubectl = Kubectl::new(cluster, &namespace);
+    let place = Place::within(kubectl, "broken-restart", 3).await;
+    let kubeconfig = operator_kubeconfig(cluster).await;
+    let namespaces = ["--namespace", &namespace];
+    let flags = [
+        &["--webhooks=false", "--kinds=mydaemonset"][..],
+        &namespaces,
+    ]
+    .concat();
+    let start = |name| Operator::spawn(cluster, name, &kubeconfig, &flags);
+    let operator = start("broken-restart-1");
+    let nodes = place.nodes(3);
+    place.apply(&impatient(&place, "a:1", &json!({}))).await;
+    let sight = place.served("a:1", &nodes).await;
+    let broken = &sight.only(&nodes[0]).name;
+    place.annotate(broken, UNREADY.0, Some(UNREADY.1)).await;
+    place
+        .until("2 ready pods", |s| s.count("numberReady") == 2)
+        .await;
+    // The broken node goes first, and stays so. With maxUnavailable 1, the others follow once it had its time.
+    place.apply(&impatient(&place, "b:1", &pending())).await;
+    let here = |s: &Sight| s.on(&nodes[0]).iter().any(|pod| pod.image == "b:1");
+    place.until("its successor", here).await;
+    kill(&operator).await;
+    let operator = start("broken-restart-2");
+    for count in 1..=2 {
+        let good = |s: &Sight| {
+            let pods = s
+                .pods
+                .iter()
+                .filter(|pod| pod.image == "b:1" && pod.node != nodes[0]);
+            pods.map(|pod| pod.name.clone()).collect::<Vec<_>>()
+        };
+        let sight = place
+            .until("the next node", |s| good(s).len() == count)
+            .await;
+        for pod in good(&sight) {
+            place.annotate(&pod, super::PENDING.0, None).await;
+        }
+    }
+    let sight = place.until_condition("Progressing", "False/Complete").await;
+    assert_eq!(sight.serving("b:1"), nodes[1..], "{sight}");
+    let message = sight.message("Progressing");
+    assert!(message.contains(&nodes[0]), "{message}");
+    operator.process.stop(Duration::from_secs(10)).await;
 }
 
 #[tokio::test]

@@ -96,6 +96,11 @@ impl Place {
     /// A fresh namespace with so many nodes.
     async fn new(pool: &str, nodes: usize) -> Self {
         let kubectl = kubectl(&format!("mds-{pool}")).await;
+        Self::within(kubectl, pool, nodes).await
+    }
+
+    /// So many nodes for that namespace.
+    async fn within(kubectl: Kubectl, pool: &str, nodes: usize) -> Self {
         let place = Self {
             client: kubectl.cluster.client().await.unwrap(),
             kubectl,
