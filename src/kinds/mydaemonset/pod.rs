@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::decide::decision::Create;
 use super::decide::placement::daemon_tolerations;
 use super::names::{
-    APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, PREDECESSOR_ANNOTATION, REVISION_LABEL, pod_name,
+    APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, PREDECESSOR_ANNOTATION, REVISION_LABEL,
 };
 use super::revision::Content;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
@@ -13,13 +13,11 @@ use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 /// Without it these pods would keep the cluster autoscaler from ever removing a node.
 const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 
-/// The name of a pod, and the body of the request that creates it from the canonical form of its
-/// revision's content.
-pub(crate) fn request(owner: Owner<'_>, create: &Create, canonical: &str) -> (String, Vec<u8>) {
+/// The body of the request that creates a pod of that name from the canonical form of its revision's content.
+pub(crate) fn request(owner: Owner<'_>, create: &Create, name: &str, canonical: &str) -> Vec<u8> {
     let content = Content::from_canonical(canonical).unwrap_or_default();
-    let name = pod_name(&create.node, owner.uid, &create.revision);
-    let body = build(owner, create, &name, &content);
-    (name, body.to_string().into_bytes())
+    let body = build(owner, create, name, &content);
+    body.to_string().into_bytes()
 }
 
 /// The pod. What the user wrote in the template is kept as it is, known to us or not.
@@ -126,6 +124,7 @@ fn take_array(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::kinds::mydaemonset::names::pod_name;
     use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
     use crate::kinds::shared::template::PodTemplate;
 
@@ -145,7 +144,8 @@ mod tests {
     }
 
     fn built(create: &Create, content: &Content) -> Value {
-        let (_, body) = request(OWNER, create, &content.canonical());
+        let name = pod_name(&create.node, OWNER.uid, &create.revision);
+        let body = request(OWNER, create, &name, &content.canonical());
         serde_json::from_slice(&body).unwrap()
     }
 

@@ -37,7 +37,7 @@ pub(super) async fn create_pods(
     }
     if let Some(create) = &decision.dry_run {
         let is_validated = || pass.memory().acceptance.is_validated(&create.revision);
-        if !is_validated() {
+        if failure.is_none() && !is_validated() {
             let failed = dry_run(&creator, create, outcome).await;
             failure = failure.or(failed.err());
         }

@@ -11,7 +11,7 @@ use crate::kinds::mydaemonset::decide::decision::Create;
 use crate::kinds::mydaemonset::decide::placement::Placement;
 use crate::kinds::mydaemonset::memory::belief::Answer;
 use crate::kinds::mydaemonset::memory::nodes::Written;
-use crate::kinds::mydaemonset::names::REVISION_LABEL;
+use crate::kinds::mydaemonset::names::{REVISION_LABEL, pod_name};
 use crate::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::pod;
@@ -60,7 +60,8 @@ impl<'a> PodCreator<'a> {
             Ok(None) => return Made::Nothing,
             Err(failure) => return Made::Not(failure),
         };
-        let (name, body) = pod::request(pass.owner(), create, &content);
+        let name = pod_name(&create.node, &pass.object.uid, &create.revision);
+        let body = pod::request(pass.owner(), create, &name, &content);
         // As a deletion by a roll-out.
         let is_step = surges(pass, create);
         if !pass.may_go_on(is_step) {

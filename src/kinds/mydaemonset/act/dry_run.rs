@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::create_pod::PodCreator;
-use super::failure::{Failure, is_already_there};
+use super::failure::Failure;
 use super::outcome::Outcome;
 use super::ownership::is_shown;
 use crate::kinds::mydaemonset::decide::decision::Create;
+use crate::kinds::mydaemonset::names::pod_name;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pod;
 use my_operator_runtime::reconcile::{Error, call, raw, write};
@@ -35,7 +36,9 @@ pub(super) async fn dry_run(
     let Some(content) = creator.content(create).await? else {
         return Ok(false);
     };
-    let (name, body) = pod::request(pass.owner(), create, &content);
+    // A name that no pod has: one that the cache does not show yet would be the answer.
+    let name = pod_name(&create.node, &pass.object.uid, "");
+    let body = pod::request(pass.owner(), create, &name, &content);
     let (client, namespace) = (&pass.context.client, &pass.key.namespace);
     let request = write::would_create::<WatchedPod, AdmittedPod>(client, namespace, body);
     let template = creator.template_placement(create);
@@ -44,7 +47,6 @@ pub(super) async fn dry_run(
             return Err(Failure::labels_changed(&pass.key.name));
         }
         Ok(pod) => Some(template.admitted(&pod.spec)),
-        Err(error) if is_already_there(&error) => None,
         // The old pod frees its place in the quota.
         Err(error) if is_over_quota(&error) => None,
         Err(error) => return Err(Failure::not_created(error, &name, &create.node)),

@@ -53,7 +53,7 @@ pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> E
         Stored::Earlier(stored) => earlier = Some(stored),
         Stored::Current(stored) => {
             let is_older =
-                |known: &RevisionView| known.name == stored.name && known.number < stored.number;
+                |known: &RevisionView| known.uid == stored.uid && known.number < stored.number;
             known.retain(|known| !is_older(known));
             if known.iter().all(|known| known.name != stored.name) {
                 known.push(stored);
@@ -84,6 +84,7 @@ pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> E
             let mut memory = pass.memory();
             memory.stored.record(revision.clone(), now);
             memory.acceptance.forget(hash);
+            memory.rollout = None;
             known.retain(|known| known.hash != *hash);
             known.push(revision);
             (Ensured::Stored(known), None)

@@ -1100,6 +1100,37 @@ async fn pods_belong_where_admission_puts_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_revision_that_admission_bars_everywhere_is_not_complete_and_takes_no_pod() {
+    let world = World::running(3, &json!({"maxUnavailable": 3})).await;
+    world.server.admit(|review: &mut Review<'_>| {
+        let is_creation = (review.verb, review.resource) == (Verb::Create, "pods");
+        if is_creation && review.object["spec"]["containers"][0]["image"] == "a:2" {
+            review.object["spec"]["nodeSelector"] = json!({"a": ""});
+        }
+        Ok(())
+    });
+    world.set_image("a:2");
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:1"), 3);
+    let (status, reason, message) = world.condition("Progressing").unwrap();
+    assert_eq!((&*status, &*reason), ("True", "RollingOut"));
+    assert!(message.contains("n0 (excluded by admission)"), "{message}");
+    // A node that is held keeps its own revision, which nothing bars.
+    let direct = world.server.direct();
+    let paused = json!({"spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}});
+    direct.patch("mydaemonsets", "ns", "d", &paused).unwrap();
+    sleep(SETTLED).await;
+    let pods = world.pods();
+    let mut pods = pods.iter();
+    direct.delete("pods", "ns", pods.next().unwrap()).unwrap();
+    let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
+    let pod = pods.next().unwrap();
+    direct.patch_status("pods", "ns", pod, &evicted).unwrap();
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:1"), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn few_pods_are_tried_in_a_terminating_namespace() {
     let world = World::running(6, &json!({})).await;
     world.pod_calls(Verb::Create, |_| {

@@ -117,11 +117,9 @@ impl NodeState<'_> {
         flags.set(NodeFlag::Unproven, under_way && !proven && unserved);
         let desired = self.desired() || self.excluded.is_some();
         flags.set(NodeFlag::Done, waited_for && desired && done);
-        flags.set(
-            NodeFlag::Left,
-            (desired || self.eligibility == Eligibility::Down) && !done,
-        );
         let keeps_older = self.keeps_older();
+        let is_down = self.eligibility == Eligibility::Down;
+        flags.set(NodeFlag::Left, (desired || is_down || keeps_older) && !done);
         flags.set(
             NodeFlag::LeftOut,
             (desired && progress.left_out && !done) || keeps_older,

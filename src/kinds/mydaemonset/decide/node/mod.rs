@@ -184,7 +184,8 @@ impl<'a> NodeState<'a> {
             };
             let counts = in_place(newest) || self.excluded.is_some();
             self.behind = !has_new && counts;
-            let stays = self.stance.held && self.behind;
+            // Admission that bars the newest revision says nothing about its own.
+            let stays = self.stance.held && (self.behind || self.barred && !has_new);
             if self.excluded.is_some() || stays {
                 self.eligibility = own;
             }
@@ -193,11 +194,13 @@ impl<'a> NodeState<'a> {
             }
         } else if !self.has_pods()
             && let Some(kept) = self.kept(node, newest, input)
-            && eligibility(kept) == Some(Eligibility::Run)
+            && let Some(known) = revisions.known.get(kept)
+            && let own = known.placement.eligibility(node)
+            && (own == Eligibility::Run || known.placement.is_barred(node))
         {
             self.behind = !self.joined(node, input);
             if self.stance.held && !input.strategy.on_delete {
-                self.eligibility = Eligibility::Run;
+                self.eligibility = own;
                 self.keeps = Some(kept);
             }
         }

@@ -5,7 +5,6 @@
 //! tolerations as in `k8s.io/api/core/v1`, and the built-in `DaemonSet` controller's view of both.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
@@ -119,40 +118,26 @@ impl Placement {
     /// The requirements of such a pod, given the spec with which the API server would create it: admission may add some, as
     /// PodNodeSelector, a RuntimeClass and webhooks do.
     ///
-    /// Added tolerations let pods on more nodes. Everything else only decides where pods are *created*: one that runs was
-    /// admitted by the rules of its day, and no change of those may take it away.
+    /// They only decide where pods are *created*: one that runs was admitted by the rules of its day, and no change of those
+    /// may take it away. Added tolerations do not count for that reason: a process that has not asked yet would take the
+    /// pods that they let in for misplaced.
     pub(crate) fn admitted(&self, spec: &Map<String, Value>) -> Self {
-        let made = Self {
+        let admitted = Self {
             selector: selector(spec.get("nodeSelector")),
             terms: terms(spec),
-            tolerations: tolerations(list(spec.get("tolerations"))),
             ..Self::default()
         };
-        let both = self.tolerations.lines().chain(made.tolerations.lines());
-        let both: BTreeSet<_> = both.map(|toleration| format!("{toleration}\n")).collect();
-        let all = Self {
-            tolerations: both.into_iter().collect::<String>().into(),
-            ..self.clone()
-        };
-        let demands = |it: &Self| {
-            (
-                it.selector.clone(),
-                it.terms.clone(),
-                it.tolerations.clone(),
-            )
-        };
-        let is_as_written = demands(&made) == demands(&all);
+        let is_as_written = (&admitted.selector, &admitted.terms) == (&self.selector, &self.terms);
         Self {
-            admitted: (!is_as_written).then(|| Box::new(made)),
-            ..all
+            admitted: (!is_as_written).then(|| Box::new(admitted)),
+            ..self.clone()
         }
     }
 
     /// Whether admission keeps new pods from a node.
     pub(crate) fn is_barred(&self, node: &NodeView) -> bool {
-        let barring = [Eligibility::Leave, Eligibility::Keep];
-        let admitted = self.admitted.as_ref();
-        admitted.is_some_and(|admitted| barring.contains(&admitted.eligibility(node)))
+        let obstacle = |admitted: &Self| admitted.labels_obstacle(node);
+        self.admitted.as_deref().and_then(obstacle).is_some()
     }
 
     /// Whether this node should have a pod.
@@ -177,19 +162,22 @@ impl Placement {
 
     /// Why there must be no pod on this node, if so.
     pub(crate) fn obstacle(&self, node: &NodeView) -> Option<Obstacle> {
+        let expels = |taint: &Taint| taint.effect == "NoExecute" && !self.tolerates(taint);
+        let expelled = || node.taints.iter().any(expels).then_some(Obstacle::Taint);
+        self.labels_obstacle(node).or_else(expelled)
+    }
+
+    /// The same by its labels and its name alone.
+    fn labels_obstacle(&self, node: &NodeView) -> Option<Obstacle> {
         let affine = |terms: &str| {
             let mut terms = terms.split_terminator("\n\n");
             terms.any(|term| fits(term, node))
         };
-        let expels = |taint: &Taint| taint.effect == "NoExecute" && !self.tolerates(taint);
         if !fits(&self.selector, node) {
-            Some(Obstacle::NodeSelector)
-        } else if !self.terms.as_deref().is_none_or(affine) {
-            Some(Obstacle::NodeAffinity)
-        } else {
-            let expelled = node.taints.iter().any(expels);
-            expelled.then_some(Obstacle::Taint)
+            return Some(Obstacle::NodeSelector);
         }
+        let is_affine = self.terms.as_deref().is_none_or(affine);
+        (!is_affine).then_some(Obstacle::NodeAffinity)
     }
 
     fn tolerates(&self, taint: &Taint) -> bool {
@@ -301,9 +289,9 @@ fn tolerates(tolerations: &str, taint: &Taint) -> bool {
     })
 }
 
-/// The tolerations as text, each once and in order. Those that no taint can match are left out.
+/// The tolerations as text. Those that no taint can match are left out.
 fn tolerations<'a>(list: impl IntoIterator<Item = &'a Value>) -> Box<str> {
-    let mut all = BTreeSet::new();
+    let mut all = String::new();
     for toleration in list {
         let part = |name| text(toleration, name);
         let (key, effect) = (part("key"), part("effect"));
@@ -319,10 +307,13 @@ fn tolerations<'a>(list: impl IntoIterator<Item = &'a Value>) -> Box<str> {
         {
             continue;
         }
-        let value = value.map_or(String::new(), |value| format!("={value}"));
-        all.insert(format!("{key}{value}:{effect}\n"));
+        all.push_str(key);
+        if let Some(value) = value {
+            all.extend(["=", value]);
+        }
+        all.extend([":", effect, "\n"]);
     }
-    all.into_iter().collect::<String>().into()
+    all.into()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
