@@ -144,6 +144,7 @@ impl Cluster {
         for node in subject.nodes() {
             kubelet.add_node(node);
         }
+        server.clock().step(subject.age_of_nodes());
         let first = server.version();
         Self {
             server,

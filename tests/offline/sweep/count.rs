@@ -89,6 +89,7 @@ impl Subject for Count {
             outcome: outcome(seen),
             end_may_differ: false,
             marks: reasons(seen.history, "counts"),
+            patience: Duration::ZERO,
         }
     }
 

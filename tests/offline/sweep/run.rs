@@ -295,10 +295,9 @@ impl Run {
         } else {
             Duration::ZERO
         };
-        if self.keeps_the_end
-            && !self.judged.end_may_differ
-            && self.took > calm.took.max(calm.acted).max(self.last_fault) + self.recovery + pause
-        {
+        let begun = calm.took.max(calm.acted).max(self.last_fault);
+        let latest = begun + self.recovery + self.judged.patience + pause;
+        if self.keeps_the_end && !self.judged.end_may_differ && self.took > latest {
             wrong.push(format!(
                 "it took {:.1?} instead of {:.1?}",
                 self.took, calm.took

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use futures::future::BoxFuture;
 use my_operator_rounds::{Budget, lengths};
 use serde_json::Value;
@@ -33,6 +34,11 @@ pub trait Subject: Sync {
 
     /// Starts other controllers that the kind depends on.
     fn surround(&self, _server: &Server) {}
+
+    /// How old the nodes are when the scenario begins.
+    fn age_of_nodes(&self) -> TimeDelta {
+        TimeDelta::zero()
+    }
 
     /// How a pod runs.
     fn run(&self, pod: &Value) -> Run;
@@ -129,6 +135,8 @@ pub struct Judged {
     pub end_may_differ: bool,
     /// The branches that the run led to; see [`Subject::rare`].
     pub marks: BTreeSet<String>,
+    /// How much longer it may take, since the operator could not know what it had to.
+    pub patience: Duration,
 }
 
 /// A life of an object. Its steps wait for what they need, so that a fault may delay them.

@@ -1,6 +1,8 @@
 //! The lives of an At that the faults are put into.
 
 use my_operator_rounds::{Budget, lengths};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use simulated_apiserver::{Run, Site, Verb};
 
@@ -118,6 +120,7 @@ impl Subject for At {
             outcome,
             end_may_differ: has_hole || other_end,
             marks: judge::reasons(seen.history),
+            patience: Duration::ZERO,
         }
     }
 

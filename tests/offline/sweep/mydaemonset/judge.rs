@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use simulated_apiserver::{ChangeKind, Request, Verb, Version};
 
-use super::known::{Fate, Known, Pod, is_unserved_for_long, started, update};
+use super::known::{Fate, Known, Pod, deadline, is_unserved_for_long, started, update};
 use crate::sweep::changes::{condition, conditions, is_operator, left, versions};
 use crate::sweep::subject::{Judged, Seen};
 
@@ -56,7 +56,26 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
         end_may_differ: is_blind && outcome.contains("/AutoPaused"),
         outcome,
         marks: marks(seen),
+        patience: patience(seen),
     }
+}
+
+/// How much longer a roll-out takes because nothing says what a pod of another revision replaced: the process that deleted the
+/// old one had died before it made the new one, or a foreign hand was faster. Such a node speaks neither for nor against a
+/// revision, and has until the deadline.
+fn patience(seen: &Seen<'_>) -> Duration {
+    let pods = || versions(seen.history, "pods");
+    let node = |version: &Version| version.object()["spec"]["nodeName"].clone();
+    let mut made = pods().filter(|v| v.kind == ChangeKind::Added && is_operator(&v.by));
+    let is_silent = |made: &&Version| {
+        let annotations = &made.object()["metadata"]["annotations"];
+        let mut before = pods().filter(|v| v.version < made.version && node(v) == node(made));
+        annotations["apps.zhongmingmao.io/predecessor"].is_null()
+            && before.any(|v| label(v.object()) != label(made.object()))
+    };
+    let set = versions(seen.history, "mydaemonsets").last();
+    let deadline = || deadline(set.map(Version::object));
+    made.find(is_silent).map_or(Duration::ZERO, |_| deadline())
 }
 
 /// The request of an operator that led to a version.

@@ -16,7 +16,7 @@ use crate::sweep::subject::Seen;
 /// whole seconds.
 const LOST_AFTER: Duration = Duration::from_secs(59);
 /// A node that has been without a serving pod for so long is left out.
-const UNSERVED_FOR_LONG: Duration = Duration::from_mins(10);
+const UNSERVED_FOR_LONG: u64 = 600;
 /// The labels of a pod with the name of its set, and with its revision.
 const SET: &str = "apps.zhongmingmao.io/mydaemonset";
 const REVISION: &str = "apps.zhongmingmao.io/revision";
@@ -112,10 +112,12 @@ fn as_of<'a>(history: &'a History, resource: &str, version: u64) -> BTreeMap<&'a
 fn delivered(seen: &Seen<'_>, user: &str, resource: &str, at: Duration, at_once: bool) -> u64 {
     let since = started(seen, user, at);
     let reached = |elapsed: Duration| elapsed < at || (at_once && elapsed == at);
-    let deliveries = seen.history.deliveries.iter().rev();
-    let mut of_it = deliveries.filter(|d| *d.user == *user && *d.resource == *resource);
-    let last = of_it.find(|d| reached(d.elapsed) && d.elapsed >= since);
-    last.map_or(0, |delivery| delivery.version)
+    let deliveries = seen.history.deliveries.iter();
+    let of_it = deliveries.filter(|d| *d.user == *user && *d.resource == *resource);
+    let reached = of_it.filter(|d| reached(d.elapsed) && d.elapsed >= since);
+    // A live list of a replica that is behind takes nothing from what the watch has shown.
+    let versions = reached.map(|delivery| delivery.version);
+    versions.max().unwrap_or_default()
 }
 
 /// When the process began that an operator was at a time.
@@ -378,9 +380,9 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// Since when a node has been without a serving pod at the end of that version, if it has been for long.
+/// Whether a node has been without a serving pod for as long as pods have to become available.
 pub fn is_unserved_for_long(history: &History, node: &str, known: &Known<'_>) -> bool {
-    let since = known.elapsed.checked_sub(UNSERVED_FOR_LONG);
+    let since = known.elapsed.checked_sub(deadline(known.set));
     let Some(since) = since else {
         return false;
     };
@@ -391,4 +393,10 @@ pub fn is_unserved_for_long(history: &History, node: &str, known: &Known<'_>) ->
     let mut ready =
         pods.filter(|v| condition(v.object(), "Ready").is_some_and(|(is, _)| is == "True"));
     ready.next().is_none() && !known.is_served(node)
+}
+
+/// How long the pods of a set have to become available.
+pub fn deadline(set: Option<&Value>) -> Duration {
+    let given = set.and_then(|set| set["spec"]["progressDeadlineSeconds"].as_u64());
+    Duration::from_secs(given.unwrap_or(UNSERVED_FOR_LONG))
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use chrono::SecondsFormat;
+use chrono::{SecondsFormat, TimeDelta};
 use my_operator_rounds::{given_seed, is_soak};
 use serde_json::{Value, json};
 use simulated_apiserver::{Review, Run, Site, Status, Verb};
@@ -47,6 +47,11 @@ impl Subject for MyDaemonSet {
 
     fn nodes(&self) -> &'static [&'static str] {
         NODES
+    }
+
+    /// A node that is younger, and NotReady when an operator starts, is taken for one that joins.
+    fn age_of_nodes(&self) -> TimeDelta {
+        TimeDelta::minutes(10)
     }
 
     /// An image `app:N` works; others say what happens to their containers.

@@ -1,6 +1,7 @@
 //! What must hold of every history of an object that owns a child, whatever failed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use simulated_apiserver::{ChangeKind, Version};
@@ -62,6 +63,7 @@ pub fn judge(family: &Family, seen: &Seen<'_>) -> Judged {
         broken,
         end_may_differ: false,
         marks: reasons(history, family.plural),
+        patience: Duration::ZERO,
     }
 }
 
