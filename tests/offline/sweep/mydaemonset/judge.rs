@@ -30,9 +30,9 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
         };
         let is_new = version.kind == ChangeKind::Added;
         let wrong = if is_new {
-            judge_creation(seen, version, request)
+            judge_first_attempt(seen, version, request, judge_creation_attempt)
         } else if is_deletion(version) {
-            judge_deletion(seen, version, request)
+            judge_first_attempt(seen, version, request, judge_deletion_attempt)
         } else {
             None
         };
@@ -60,9 +60,9 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
     }
 }
 
-/// How much longer a roll-out takes because nothing says what a pod of another revision replaced: the process that deleted the
-/// old one had died before it made the new one, or a foreign hand was faster. Such a node speaks neither for nor against a
-/// revision, and has until the deadline.
+/// How much longer a roll-out takes because of a pod that did not replace an available one, as far as it says: the process that
+/// deleted the old one had died before it made the new one, or a foreign hand had just replaced the old one. Such a node speaks
+/// neither for nor against a revision, and has until the deadline.
 fn patience(seen: &Seen<'_>) -> Duration {
     let pods = || versions(seen.history, "pods");
     let node = |version: &Version| version.object()["spec"]["nodeName"].clone();
@@ -70,7 +70,7 @@ fn patience(seen: &Seen<'_>) -> Duration {
     let is_silent = |made: &&Version| {
         let annotations = &made.object()["metadata"]["annotations"];
         let mut before = pods().filter(|v| v.version < made.version && node(v) == node(made));
-        annotations["apps.zhongmingmao.io/predecessor"].is_null()
+        annotations["apps.zhongmingmao.io/predecessor"] != "available"
             && before.any(|v| label(v.object()) != label(made.object()))
     };
     let set = versions(seen.history, "mydaemonsets").last();
@@ -130,7 +130,7 @@ fn whatever_it_knew(
 }
 
 /// A pod of the set as an operator made it.
-fn judge_creation(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
+fn judge_creation_attempt(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
     let object = version.object();
     let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
     let revision = label(object);
@@ -219,21 +219,28 @@ fn label(object: &Value) -> &str {
     label.as_str().unwrap_or_default()
 }
 
-/// A pod that an operator deletes. A deletion whose answer was lost is repeated to learn its outcome, and counts as the
-/// first one: what has changed since, such as a node that has joined, cannot take that one back.
-fn judge_deletion(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
-    let fault = judge_attempt(seen, version, request)?;
+/// A call about a pod. One whose answer was lost is repeated to learn its outcome, and counts as the first one: what has
+/// changed since, such as a node that has joined, cannot take that one back.
+fn judge_first_attempt(
+    seen: &Seen<'_>,
+    version: &Version,
+    request: &Request,
+    judge: fn(&Seen<'_>, &Version, &Request) -> Option<String>,
+) -> Option<String> {
+    let fault = judge(seen, version, request)?;
     let first = seen.history.requests.iter().find(|before| {
         let is_same = before.site.verb == request.site.verb
             && before.site.resource == request.site.resource
             && before.site.name == request.site.name
             && before.body == request.body;
-        is_same && before.code.is_none() && before.elapsed < request.elapsed
+        let is_unknown = before.code.is_none_or(|code| code >= 500);
+        is_same && is_unknown && before.elapsed < request.elapsed
     });
-    first.map_or(Some(fault), |first| judge_attempt(seen, version, first))
+    first.map_or(Some(fault), |first| judge(seen, version, first))
 }
 
-fn judge_attempt(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
+/// A pod that an operator deletes.
+fn judge_deletion_attempt(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
     let known = knew(seen, version, request);
     let node = version.object()["spec"]["nodeName"].as_str();
     let node = node.unwrap_or_default();

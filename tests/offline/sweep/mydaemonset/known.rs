@@ -382,7 +382,8 @@ impl<'a> Pod<'a> {
 
 /// Whether a node has been without a serving pod for as long as pods have to become available.
 pub fn is_unserved_for_long(history: &History, node: &str, known: &Known<'_>) -> bool {
-    let since = known.elapsed.checked_sub(deadline(known.set));
+    // Two seconds for times that are cut.
+    let since = (known.elapsed + Duration::from_secs(2)).checked_sub(deadline(known.set));
     let Some(since) = since else {
         return false;
     };
