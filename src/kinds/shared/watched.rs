@@ -29,6 +29,14 @@ impl WatchedStatus {
     pub(crate) fn condition(&self, type_: &str) -> Option<&WatchedCondition> {
         self.conditions.iter().find(|c| c.type_ == type_)
     }
+
+    /// Whether it is Ready, and since when that is so or not: since it was created, if the condition does not say.
+    pub(crate) fn ready(&self, created: DateTime<Utc>) -> (bool, DateTime<Utc>) {
+        let ready = self.condition("Ready");
+        let changed = ready.and_then(|condition| condition.last_transition_time);
+        let is_ready = ready.is_some_and(|condition| condition.status == "True");
+        (is_ready, changed.unwrap_or(created))
+    }
 }
 
 /// A condition of a node or pod.

@@ -7,8 +7,9 @@
 //! is for a part of that work. [`mod@write`] creates and deletes objects; [`write_cache`] keeps the answers until the
 //! watches deliver them. [`condition`], [`event`] and [`health`] report to users.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
 
 pub mod backoff;
 pub mod cache;

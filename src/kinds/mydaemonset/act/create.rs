@@ -33,7 +33,7 @@ pub(super) async fn create_pods(
     creates.sort_by_cached_key(|create| (creator.must_ask(create), create.revision.clone()));
     for creates in creates.chunk_by(|a, b| a.revision == b.revision) {
         let failed = ask_and_create(&creator, creates, outcome).await;
-        failure = failure.or(failed.err());
+        failure = failure.or(failed);
     }
     if let Some(create) = &decision.dry_run {
         let is_validated = || pass.memory().acceptance.is_validated(&create.revision);
@@ -53,15 +53,15 @@ async fn ask_and_create(
     creator: &PodCreator<'_>,
     creates: &[Create],
     outcome: &mut Outcome,
-) -> Result<(), Failure> {
+) -> Option<Failure> {
     let failures = creator.pass().memory().backoffs.turn();
     let mut in_turn = in_turn(creates.iter(), failures);
     if let Some(create) = in_turn.next()
         && creator.must_ask(create)
     {
         match dry_run(creator, create, outcome).await {
-            Ok(true) => return Ok(()),
-            Err(failure) if !failure.is_about_dry_runs() => return Err(failure),
+            Ok(true) => return None,
+            Err(failure) if !failure.is_about_dry_runs() => return Some(failure),
             _ => {}
         }
     }
@@ -89,7 +89,7 @@ async fn create_all(
     creator: &PodCreator<'_>,
     creates: &[Create],
     outcome: &mut Outcome,
-) -> Result<(), Failure> {
+) -> Option<Failure> {
     let pass = creator.pass();
     let failures = pass.memory().backoffs.turn();
     let calls = in_turn(creates.iter(), failures).map(|create| creator.create(create));
@@ -108,5 +108,5 @@ async fn create_all(
     .await;
     let some_left = creates.len() > MAX_PODS_PER_PASS;
     outcome.more |= failure.is_none() && some_left && outcome.created > 0;
-    failure.map_or(Ok(()), Err)
+    failure
 }

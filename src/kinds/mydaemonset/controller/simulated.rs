@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use simulated_apiserver::{
     ChangeKind, Decision, Kubelet, KubeletOptions, Options, Request, Resource, Review, Server,
-    Site, Status, Target, Verb, Version,
+    Site, Status, Target, Verb,
 };
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -108,6 +108,21 @@ impl World {
         let change = json!({"spec": {"image": image}});
         let sets = self.server.direct();
         sets.patch("mydaemonsets", "ns", "d", &change).unwrap();
+    }
+
+    fn pause(&self) {
+        let paused = json!({"spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}});
+        let sets = self.server.direct();
+        sets.patch("mydaemonsets", "ns", "d", &paused).unwrap();
+    }
+
+    /// How many pods were made so far. Dry runs make none.
+    fn made(&self) -> usize {
+        let versions = self.server.history().versions;
+        let made = versions
+            .iter()
+            .filter(|v| v.resource == "pods" && v.kind == ChangeKind::Added);
+        made.count()
     }
 
     /// Rolls out to the end while the watch of pods lags by that many seconds. Returns how many
@@ -998,12 +1013,8 @@ async fn no_pod_is_left_behind_if_a_webhook_changes_our_labels() {
         assert_eq!((&*status, &*reason), ("True", "LabelsChanged"));
         assert!(message.contains(MANAGED_BY), "{message}");
         // The others were dry runs.
-        let versions = world.server.history().versions;
-        let made = versions
-            .iter()
-            .filter(|v| v.resource == "pods" && v.kind == ChangeKind::Added);
         let most = if lost { 3 } else { 1 };
-        assert!(made.count() <= most);
+        assert!(world.made() <= most);
         world.reject_nothing();
         sleep(SETTLED).await;
         assert_eq!(
@@ -1046,11 +1057,6 @@ async fn pods_belong_where_admission_puts_them() {
         });
         parts.collect::<Vec<_>>()
     };
-    let made = |world: &World| {
-        let versions = world.server.history().versions;
-        let made = |v: &&Version| v.resource == "pods" && v.kind == ChangeKind::Added;
-        versions.iter().filter(made).count()
-    };
     demand(&world, "a");
     world.create(&json!({}));
     sleep(SETTLED).await;
@@ -1062,10 +1068,10 @@ async fn pods_belong_where_admission_puts_them() {
     };
     complete(&world);
     // One dry run, and one more by the next process. No other node was tried.
-    assert_eq!((world.calls(Verb::Create), made(&world)), (3, 2));
+    assert_eq!((world.calls(Verb::Create), world.made()), (3, 2));
     world.restart();
     sleep(SETTLED).await;
-    assert_eq!((world.calls(Verb::Create), made(&world)), (4, 2));
+    assert_eq!((world.calls(Verb::Create), world.made()), (4, 2));
     // Another revision, and another demand. A dry run shows it before a pod is deleted, and what runs stays.
     demand(&world, "b");
     world.set_image("a:2");
@@ -1095,7 +1101,7 @@ async fn pods_belong_where_admission_puts_them() {
     world.set_image("a:1");
     sleep(SETTLED).await;
     assert_eq!(world.ready_of("a:1"), 4);
-    assert_eq!(made(&world), 4 + 3);
+    assert_eq!(world.made(), 4 + 3);
     assert_eq!(world.troubles(), BTreeSet::new());
 }
 
@@ -1117,8 +1123,7 @@ async fn a_revision_that_admission_bars_everywhere_is_not_complete_and_takes_no_
     assert!(message.contains("n0 (excluded by admission)"), "{message}");
     // A node that is held keeps its own revision, which nothing bars.
     let direct = world.server.direct();
-    let paused = json!({"spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}});
-    direct.patch("mydaemonsets", "ns", "d", &paused).unwrap();
+    world.pause();
     sleep(SETTLED).await;
     let pods = world.pods();
     let mut pods = pods.iter();
@@ -1356,9 +1361,7 @@ async fn nothing_is_deleted_for_a_spec_that_was_paused_meanwhile() {
     world.delay_first_deletion(Duration::from_secs(8));
     world.set_image("a:2");
     sleep(Duration::from_secs(4)).await;
-    let paused = json!({"spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}});
-    let sets = world.server.direct();
-    sets.patch("mydaemonsets", "ns", "d", &paused).unwrap();
+    world.pause();
     sleep(SETTLED).await;
     assert_eq!(world.calls(Verb::Delete), 1);
     assert_eq!(world.ready_of("a:1"), 6);

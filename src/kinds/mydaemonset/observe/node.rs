@@ -69,10 +69,8 @@ impl NodeView {
     /// The view of a watched node, observed at `now`.
     pub fn from_watched(node: WatchedNode, now: DateTime<Utc>) -> Self {
         let created = utc(node.metadata.creation_timestamp.as_ref()).unwrap_or(now);
-        let ready = node.status.condition("Ready");
-        let changed = ready.and_then(|condition| condition.last_transition_time);
-        let changed = changed.unwrap_or(created).min(now);
-        let is_ready = ready.is_some_and(|condition| condition.status == "True");
+        let (is_ready, changed) = node.status.ready(created);
+        let changed = changed.min(now);
         let not_ready_since = (!is_ready).then_some(changed);
         let ready_from = if is_ready {
             Some(changed.max(created))

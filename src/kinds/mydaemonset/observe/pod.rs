@@ -109,10 +109,7 @@ impl PodView {
         };
         let owner = controller(metadata.owner_references.as_deref());
         let label = text(&metadata.labels, NAME_LABEL);
-        let ready = pod.status.condition("Ready");
-        let is_ready = ready.is_some_and(|condition| condition.status == "True");
-        let changed = ready.and_then(|condition| condition.last_transition_time);
-        let changed = changed.unwrap_or(created);
+        let (is_ready, changed) = pod.status.ready(created);
         let ready_by_kubelet = is_ready.then_some(changed);
         let bounded = |time: DateTime<Utc>| time.max(created).min(now);
         let version = metadata

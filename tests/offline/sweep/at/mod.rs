@@ -1,8 +1,8 @@
 //! The lives of an At that the faults are put into.
 
-use my_operator_rounds::{Budget, lengths};
 use std::time::Duration;
 
+use my_operator_rounds::{Budget, lengths};
 use serde_json::{Value, json};
 use simulated_apiserver::{Run, Site, Verb};
 

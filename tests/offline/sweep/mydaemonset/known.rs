@@ -15,8 +15,8 @@ use crate::sweep::subject::Seen;
 /// A node that has been NotReady for so long is left out: `--node-not-ready-grace`, and a second for times that are cut to
 /// whole seconds.
 const LOST_AFTER: Duration = Duration::from_secs(59);
-/// A node that has been without a serving pod for so long is left out.
-const UNSERVED_FOR_LONG: u64 = 600;
+/// The default of `progressDeadlineSeconds`. A node that has been without a serving pod for so long is left out.
+const DEADLINE: u64 = 600;
 /// The labels of a pod with the name of its set, and with its revision.
 const SET: &str = "apps.zhongmingmao.io/mydaemonset";
 const REVISION: &str = "apps.zhongmingmao.io/revision";
@@ -208,8 +208,8 @@ impl<'a> Known<'a> {
                 .all(|it| stored[it] == spec[it]);
             contents.insert(newest.clone(), spec);
         }
-        // Admission may add to what the template wants. The first pod counts: others may be made by foreign hands. It is
-        // noted on the revision, if that is not foreign.
+        // Admission may add to what the template wants. The first pod counts: others may be made by foreign hands. A
+        // foreign revision says nothing about the set's own.
         let made = history.versions.iter().filter(|v| v.resource == "pods");
         let selectors = made.filter_map(|v| {
             let pod = v.object();
@@ -399,5 +399,5 @@ pub fn is_unserved_for_long(history: &History, node: &str, known: &Known<'_>) ->
 /// How long the pods of a set have to become available.
 pub fn deadline(set: Option<&Value>) -> Duration {
     let given = set.and_then(|set| set["spec"]["progressDeadlineSeconds"].as_u64());
-    Duration::from_secs(given.unwrap_or(UNSERVED_FOR_LONG))
+    Duration::from_secs(given.unwrap_or(DEADLINE))
 }

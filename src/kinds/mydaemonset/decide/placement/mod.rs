@@ -80,11 +80,7 @@ pub fn daemon_tolerations(spec: Option<&Map<String, Value>>) -> Vec<Value> {
 /// wrote: a tree of strings would take ten times the memory of many short values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// The demands on labels, one on each line.
-    selector: Box<str>,
-    /// The terms of the required affinity, with an empty line after each. A node that matches none of them is excluded.
-    /// What matches nothing is left out: empty terms, and those with an error. `None` without a required affinity.
-    terms: Option<Box<str>>,
+    demands: Demands,
     /// One on each line: `key=value:effect` for an equal value, `key:effect` for any. Without a key or an effect it
     /// is for every one.
     tolerations: Box<str>,
@@ -92,7 +88,39 @@ pub struct Placement {
     /// a cordoned node, as those of a `DaemonSet`. The toleration that the operator adds does not count.
     tolerates_cordon: bool,
     /// What admission demands of a node instead, where that differs.
-    admitted: Option<Box<Self>>,
+    admitted: Option<Demands>,
+}
+
+/// What a pod's spec demands of the labels and the name of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Demands {
+    /// The demands on labels, one on each line.
+    selector: Box<str>,
+    /// The terms of the required affinity, with an empty line after each. A node that matches none of them is excluded.
+    /// What matches nothing is left out: empty terms, and those with an error. `None` without a required affinity.
+    terms: Option<Box<str>>,
+}
+
+impl Demands {
+    fn from_spec(spec: &Map<String, Value>) -> Self {
+        Self {
+            selector: selector(spec.get("nodeSelector")),
+            terms: terms(spec),
+        }
+    }
+
+    /// Which of them a node does not meet.
+    fn obstacle(&self, node: &NodeView) -> Option<Obstacle> {
+        let affine = |terms: &str| {
+            let mut terms = terms.split_terminator("\n\n");
+            terms.any(|term| fits(term, node))
+        };
+        if !fits(&self.selector, node) {
+            return Some(Obstacle::NodeSelector);
+        }
+        let is_affine = self.terms.as_deref().is_none_or(affine);
+        (!is_affine).then_some(Obstacle::NodeAffinity)
+    }
 }
 
 impl Placement {
@@ -108,8 +136,7 @@ impl Placement {
         };
         Self {
             tolerates_cordon: tolerates(&tolerations(own), &cordon),
-            selector: selector(spec.and_then(|spec| spec.get("nodeSelector"))),
-            terms: spec.and_then(terms),
+            demands: spec.map(Demands::from_spec).unwrap_or_default(),
             tolerations: tolerations(own.iter().chain(&added)),
             admitted: None,
         }
@@ -122,22 +149,17 @@ impl Placement {
     /// may take it away. Added tolerations do not count for that reason: a process that has not asked yet would take the
     /// pods that they let in for misplaced.
     pub(crate) fn admitted(&self, spec: &Map<String, Value>) -> Self {
-        let admitted = Self {
-            selector: selector(spec.get("nodeSelector")),
-            terms: terms(spec),
-            ..Self::default()
-        };
-        let is_as_written = (&admitted.selector, &admitted.terms) == (&self.selector, &self.terms);
+        let admitted = Demands::from_spec(spec);
         Self {
-            admitted: (!is_as_written).then(|| Box::new(admitted)),
+            admitted: (admitted != self.demands).then_some(admitted),
             ..self.clone()
         }
     }
 
     /// Whether admission keeps new pods from a node.
     pub(crate) fn is_barred(&self, node: &NodeView) -> bool {
-        let obstacle = |admitted: &Self| admitted.labels_obstacle(node);
-        self.admitted.as_deref().and_then(obstacle).is_some()
+        let admitted = self.admitted.as_ref();
+        admitted.is_some_and(|demands| demands.obstacle(node).is_some())
     }
 
     /// Whether this node should have a pod.
@@ -164,20 +186,7 @@ impl Placement {
     pub(crate) fn obstacle(&self, node: &NodeView) -> Option<Obstacle> {
         let expels = |taint: &Taint| taint.effect == "NoExecute" && !self.tolerates(taint);
         let expelled = || node.taints.iter().any(expels).then_some(Obstacle::Taint);
-        self.labels_obstacle(node).or_else(expelled)
-    }
-
-    /// The same by its labels and its name alone.
-    fn labels_obstacle(&self, node: &NodeView) -> Option<Obstacle> {
-        let affine = |terms: &str| {
-            let mut terms = terms.split_terminator("\n\n");
-            terms.any(|term| fits(term, node))
-        };
-        if !fits(&self.selector, node) {
-            return Some(Obstacle::NodeSelector);
-        }
-        let is_affine = self.terms.as_deref().is_none_or(affine);
-        (!is_affine).then_some(Obstacle::NodeAffinity)
+        self.demands.obstacle(node).or_else(expelled)
     }
 
     fn tolerates(&self, taint: &Taint) -> bool {
