@@ -794,7 +794,16 @@ impl Model {
     /// The nodes that the limits really leave out.
     fn left_out(&self) -> BTreeSet<String> {
         let (known, last) = (self.known_revisions(), self.last());
-        self.case(&self.pods, &known, &last).left_out()
+        self.case(&self.pods, &known, &last)
+            .left_out(self.stopped_for.is_some())
+    }
+
+    /// The nodes with a pod that was sent and never came, if no other is there.
+    fn mistaken(&self) -> BTreeSet<String> {
+        let is_there = |made: &PodView| self.pods.iter().any(|pod| pod.node == made.node);
+        let own = self.own_creates.iter().map(|(_, made)| made);
+        let mistaken = own.filter(|made| !is_there(made));
+        mistaken.map(|made| made.node.clone()).collect()
     }
 
     /// The nodes that are really unavailable, those that are left out among them.
@@ -815,9 +824,9 @@ impl Model {
             ))
         })?;
         let limit = case.limits().0.max(1);
-        // A node without a pod may be left out by the evidence on a pod that was sent and never came.
-        let believed = case.left_out();
         let stopped = decision.observed.auto_paused;
+        // A node without a pod may be left out because of a pod that was sent and never came.
+        let believed = &case.left_out(stopped) & &self.mistaken();
         self.stopped_for = stopped.then(|| decision.observed.stopped_for.clone());
         self.limits.push((self.now, limit, self.strategy.min_ready));
         let dark = self.dark();
@@ -1139,8 +1148,13 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), Fault> {
 }
 
 /// Seeds of histories that once broke a promise, or seemed to: an untolerated taint took the pod of a node that the
-/// roll-out was stopped for; a node was left out by the evidence on a pod that never came.
-const FOUND: [u64; 2] = [155_426_211_072_057, 56_168_410_810_649];
+/// roll-out was stopped for; a node was left out by the evidence on a pod that never came, or had a taint and kept such a pod.
+const FOUND: [u64; 4] = [
+    155_426_211_072_057,
+    56_168_410_810_649,
+    119_683_244_065_475,
+    119_683_244_070_150,
+];
 
 #[test]
 fn whatever_happens_the_limits_hold_and_the_cluster_converges() {

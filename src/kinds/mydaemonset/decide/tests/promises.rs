@@ -505,25 +505,28 @@ impl Case<'_> {
                 .is_some_and(|since| since >= pod.created);
             (self.is_available(pod) && !silent) || (is_old && pod.ready_since.is_some())
         };
-        let counts = |node: &&NodeView| {
-            let is_down = self.effective(node, stopped) == Eligibility::Down;
-            let was_ready = node.ready_from.is_some();
-            was_ready && (self.is_desired(node, stopped) || is_down) && !self.is_lost(node)
-        };
-        let nodes = self.nodes.iter().filter(counts);
+        let nodes = self.nodes.iter().filter(|node| self.counts(node, stopped));
         let dark = nodes.filter(|node| !self.on(node).any(|pod| serves(node, pod)));
         dark.map(|node| node.name.clone()).collect()
+    }
+
+    /// Whether the node should serve, or served before it went down.
+    fn counts(&self, node: &NodeView, stopped: bool) -> bool {
+        let is_down = self.effective(node, stopped) == Eligibility::Down;
+        let was_ready = node.ready_from.is_some();
+        was_ready && (self.is_desired(node, stopped) || is_down) && !self.is_lost(node)
     }
 
     /// How many nodes are unavailable.
     fn unserved(&self, stopped: bool) -> usize {
         let dark = self.dark(stopped);
-        dark.difference(&self.left_out()).count()
+        dark.difference(&self.left_out(stopped)).count()
     }
 
     /// The nodes that the limits leave out.
-    pub(super) fn left_out(&self) -> BTreeSet<String> {
-        let nodes = self.nodes.iter().filter(|node| self.is_left_out(node));
+    pub(super) fn left_out(&self, stopped: bool) -> BTreeSet<String> {
+        let left_out = |node: &&NodeView| self.is_left_out(node) || !self.counts(node, stopped);
+        let nodes = self.nodes.iter().filter(left_out);
         nodes.map(|node| node.name.clone()).collect()
     }
 
