@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use my_operator::kinds::mydaemonset::names::{REVISION_LABEL, SINCE_ANNOTATION};
+use my_operator::kinds::mydaemonset::names::REVISION_LABEL;
+use my_operator::kinds::mydaemonset::revision::since;
 use serde_json::Value;
 
 use super::diff::{Change, diff};
@@ -35,12 +36,10 @@ impl Revision {
         let metadata = stored.metadata;
         let label = |key: &str| metadata.labels.as_ref()?.get(key).cloned();
         let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).cloned();
-        let since = annotation(SINCE_ANNOTATION);
-        let since = since.and_then(|text| DateTime::parse_from_rfc3339(&text).ok());
         Self {
             number: stored.revision,
             hash: label(REVISION_LABEL).unwrap_or_default(),
-            since: since.map(|since| since.to_utc()),
+            since: since(&metadata),
             cause: annotation(CHANGE_CAUSE).filter(|cause| !cause.is_empty()),
             content: stored.data.map(|data| data.0).unwrap_or_default(),
         }

@@ -149,12 +149,6 @@ impl RevisionView {
         let canonical = content.map(|content| content.canonical());
         let metadata = revision.metadata;
         let owner = controller(metadata.owner_references.as_deref());
-        let annotations = metadata.annotations.as_ref();
-        let since = annotations.and_then(|a| a.get(SINCE_ANNOTATION));
-        let since = since
-            .and_then(|text| DateTime::parse_from_rfc3339(text).ok())
-            .map(|time| time.to_utc())
-            .or_else(|| utc(metadata.creation_timestamp.as_ref()));
         let label = metadata.labels.as_ref().and_then(|l| l.get(NAME_LABEL));
         Self {
             owner: owner
@@ -165,12 +159,22 @@ impl RevisionView {
             owner_uid: owner.map(|o| o.uid.clone()).unwrap_or_default(),
             hash: canonical.as_deref().map(hash).unwrap_or_default(),
             number: revision.revision,
-            since: since.unwrap_or_default(),
+            since: since(&metadata).unwrap_or_default(),
             placement: Arc::new(placement.unwrap_or_default()),
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
         }
     }
+}
+
+/// Since when a revision is, or last was, the newest, by its metadata. The first time begins with its creation: joining nodes
+/// are compared with it, whose times are of the API server's clock, too.
+pub fn since(metadata: &ObjectMeta) -> Option<DateTime<Utc>> {
+    let annotations = metadata.annotations.as_ref();
+    let again = annotations.and_then(|annotations| annotations.get(SINCE_ANNOTATION));
+    let again = again.and_then(|text| DateTime::parse_from_rfc3339(text).ok());
+    let created = || utc(metadata.creation_timestamp.as_ref());
+    again.map(|time| time.to_utc()).or_else(created)
 }
 
 /// A `ControllerRevision` as it is created, with exactly the canonical bytes as its content.
@@ -192,7 +196,6 @@ pub(crate) fn body(
     owner: &Owner<'_>,
     canonical: &str,
     number: i64,
-    now: DateTime<Utc>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let hash = hash(canonical);
     serde_json::to_vec(&NewRevision {
@@ -202,7 +205,6 @@ pub(crate) fn body(
             "name": name(owner.name, &hash),
             "namespace": owner.namespace,
             "labels": {NAME_LABEL: owner.name, REVISION_LABEL: hash, MANAGED_BY: MANAGER},
-            "annotations": {SINCE_ANNOTATION: since(now)},
             "ownerReferences": [owner.reference()],
         }),
         data: RawValue::from_string(canonical.to_owned())?,
@@ -216,15 +218,11 @@ pub(crate) fn patch(owner: &Owner<'_>, uid: &str, number: i64, now: DateTime<Utc
         "metadata": {
             "uid": uid,
             "labels": {NAME_LABEL: owner.name, MANAGED_BY: MANAGER},
-            "annotations": {SINCE_ANNOTATION: since(now)},
+            "annotations": {SINCE_ANNOTATION: now.to_rfc3339_opts(SecondsFormat::Secs, true)},
             "ownerReferences": [owner.reference()],
         },
         "revision": number,
     })
-}
-
-fn since(now: DateTime<Utc>) -> String {
-    now.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// The number of a revision that becomes the newest: one above all others.
@@ -252,6 +250,8 @@ pub(crate) fn superfluous<'a>(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use chrono::TimeZone as _;
+
     use super::*;
     use crate::kinds::shared::retained;
 
@@ -283,8 +283,7 @@ mod tests {
             image: Some("a:1".into()),
             template: Some(PodTemplate(json!({"spec": {"future": [1.5, "<"]}}))),
         };
-        let now = DateTime::from_timestamp(1_000, 0).unwrap();
-        let body = body(&owner, &content.canonical(), 7, now).unwrap();
+        let body = body(&owner, &content.canonical(), 7).unwrap();
         let text = String::from_utf8(body).unwrap();
         assert!(
             text.contains(&format!("\"data\":{},", content.canonical())),
@@ -296,8 +295,19 @@ mod tests {
         let view = RevisionView::from_watched(stored);
         assert_eq!(view.name, format!("web-{}", view.hash));
         assert_eq!((view.owner.as_str(), view.owner_uid.as_str()), ("web", "u"));
-        assert_eq!((view.number, view.since), (7, now));
+        assert_eq!(view.number, 7);
         assert_eq!(view.hash, hash(&content.canonical()));
+    }
+
+    #[test]
+    fn a_revision_is_the_newest_since_its_creation_by_the_clock_of_the_api_server_or_since_its_renewal() {
+        let created = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
+        let mut metadata: ObjectMeta = serde_json::from_value(created).unwrap();
+        let at = |day| Utc.with_ymd_and_hms(2026, 1, day, 0, 0, 0).single();
+        assert_eq!(since(&metadata), at(1));
+        let renewal = (SINCE_ANNOTATION.to_owned(), "2026-01-02T00:00:00Z".to_owned());
+        metadata.annotations = Some([renewal].into());
+        assert_eq!(since(&metadata), at(2));
     }
 
     #[test]
