@@ -26,6 +26,14 @@ pub(crate) struct Revisions<'a> {
     pub(crate) known: &'a BTreeMap<&'a str, Known>,
 }
 
+impl<'a> Revisions<'a> {
+    /// The newest one before the revision of the current spec.
+    pub(crate) fn previous(&self) -> Option<&'a str> {
+        let older = self.known.iter().filter(|(hash, _)| **hash != self.update);
+        older.max_by_key(|(_, known)| known.number).map(|(hash, _)| *hash)
+    }
+}
+
 /// What is known of a revision. Everything except its number follows from its hash.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Known {

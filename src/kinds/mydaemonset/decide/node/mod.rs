@@ -238,7 +238,10 @@ impl<'a> NodeState<'a> {
             Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded),
             // It may well have lost its pod to the newest revision.
             None if newest == Eligibility::Leave && input.revisions.stored => None,
-            None => Some(revisions.current).filter(is_known),
+            None => Some(revisions.current).filter(is_known).or_else(|| {
+                // After a migration, nothing is known of the revision of the pods: any other is better than one that fails.
+                revisions.previous().filter(|_| self.stance.auto_paused)
+            }),
         };
         kept.filter(|kept| *kept != revisions.update)
     }

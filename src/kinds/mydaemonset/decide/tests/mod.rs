@@ -858,6 +858,10 @@ fn a_node_that_joins_under_an_auto_pause_gets_the_revision_before() {
     let mut world = world(all, vec![ready("a", "old")]);
     world.auto_paused = true;
     assert_eq!(created(&world.decide()), ["z/old"]);
+    // The roll-out before was that of a migration, and has not reached every node.
+    world.current = "daemonset";
+    assert_eq!(created(&world.decide()), ["z/middle"]);
+    world.current = "old";
     world.strategy.paused = true;
     world.auto_paused = false;
     assert_eq!(created(&world.decide()), ["z/new"]);

@@ -77,18 +77,21 @@ impl Case<'_> {
         let mut removed = BTreeSet::new();
         let mut tried = BTreeSet::new();
         for delete in &decision.delete {
-            if self.check_delete(delete, decision, stopped, surge)? {
+            let pays = self.check_delete(delete, decision, stopped, surge)?;
+            if pays {
                 paid.insert(&delete.node);
                 removed.extend((delete.reason == DeleteReason::Excluded).then_some(&delete.node));
             }
-            let is_step = delete.reason == DeleteReason::Outdated && !self.has_new(&delete.node);
+            // Where a surge was begun under another strategy, the newest revision is there, and only the older one serves.
+            let depends_on_it = pays || !self.has_new(&delete.node);
+            let is_step = delete.reason == DeleteReason::Outdated && depends_on_it;
             tried.extend(is_step.then_some(&delete.node));
         }
         let unproven = self.unproven(stopped);
         let proofs = if surge > 0 { surge } else { limit.max(1) };
         ensure!(
             tried.is_empty() || unproven + tried.len() <= proofs,
-            "{tried:?} get the newest revision while {unproven} nodes have not proven it, limit {proofs}"
+            "{tried:?} depend on the newest revision while {unproven} nodes have not proven it, limit {proofs}"
         );
         let unserved = self.unserved(stopped);
         let total = unserved + paid.len();
@@ -351,7 +354,13 @@ impl Case<'_> {
             Some(last) if last.excluded => None,
             Some(last) => Some(last.revision.as_str()),
             None if newest == Eligibility::Leave => None,
-            None => Some(self.current),
+            // A revision that is not known is that of a migrated DaemonSet.
+            None if self.known.contains_key(self.current) || !stopped => Some(self.current),
+            None => {
+                let older = self.known.iter().filter(|(hash, _)| **hash != self.update);
+                let previous = older.max_by_key(|(_, known)| known.number);
+                previous.map(|(hash, _)| *hash)
+            }
         };
         kept.filter(|kept| *kept != self.update && self.eligibility(kept, node) == Eligibility::Run)
     }
