@@ -49,14 +49,16 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
     }
     broken.extend(judge_end(seen));
     let outcome = outcome(seen);
-    // If the operator learns late that a node is not ready, the node seems to have failed after it got its new pod.
+    // If the operator learns late that a node is not ready, the node seems to have failed after it got its new pod. Where a
+    // node says nothing about the revision, the next one that fails stops the roll-out.
     let is_blind = seen.faults.iter().any(|fault| fault.hides("nodes"));
+    let patience = patience(seen);
     Judged {
         broken,
-        end_may_differ: is_blind && outcome.contains("/AutoPaused"),
+        end_may_differ: (is_blind || !patience.is_zero()) && outcome.contains("/AutoPaused"),
         outcome,
         marks: marks(seen),
-        patience: patience(seen),
+        patience,
     }
 }
 
