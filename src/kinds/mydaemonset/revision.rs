@@ -300,12 +300,15 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_the_newest_since_its_creation_by_the_clock_of_the_api_server_or_since_its_renewal() {
+    fn a_revision_is_the_newest_since_its_creation_or_its_renewal() {
         let created = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
         let mut metadata: ObjectMeta = serde_json::from_value(created).unwrap();
         let at = |day| Utc.with_ymd_and_hms(2026, 1, day, 0, 0, 0).single();
         assert_eq!(since(&metadata), at(1));
-        let renewal = (SINCE_ANNOTATION.to_owned(), "2026-01-02T00:00:00Z".to_owned());
+        let renewal = (
+            SINCE_ANNOTATION.to_owned(),
+            "2026-01-02T00:00:00Z".to_owned(),
+        );
         metadata.annotations = Some([renewal].into());
         assert_eq!(since(&metadata), at(2));
     }

@@ -1367,6 +1367,24 @@ async fn nothing_is_deleted_for_a_spec_that_was_paused_meanwhile() {
     assert_eq!(world.ready_of("a:1"), 6);
 }
 
+/// A pass that began with every pod Ready would go on to the limit, though others have failed since.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_deleted_for_what_was_seen_too_long_ago() {
+    let world = World::running(4, &json!({"maxUnavailable": 2})).await;
+    let from = world.server.version();
+    world.delay_first_deletion(Duration::from_secs(8));
+    world.set_image("a:2");
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(world.calls(Verb::Delete), 1);
+    for node in ["n2", "n3"] {
+        world.kubelet.fail(node);
+    }
+    sleep(SETTLED).await;
+    let unserved = world.most(from, |pods| !pods.iter().any(|(is_serving, _)| *is_serving));
+    assert_eq!(unserved, 3, "two that failed, and the first deletion");
+    assert_eq!(world.ready_of("a:2"), 2, "the others have failed");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_waits_for_a_call_only_if_it_uses_up_a_limit() {
     let deletes = json!({"maxUnavailable": 3});

@@ -30,7 +30,9 @@ impl<'a> Revisions<'a> {
     /// The newest one before the revision of the current spec.
     pub(crate) fn previous(&self) -> Option<&'a str> {
         let older = self.known.iter().filter(|(hash, _)| **hash != self.update);
-        older.max_by_key(|(_, known)| known.number).map(|(hash, _)| *hash)
+        older
+            .max_by_key(|(_, known)| known.number)
+            .map(|(hash, _)| *hash)
     }
 }
 
