@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use tower::Service;
+use tower::{BoxError, Service, ServiceExt as _};
 
 use my_operator_runtime::{client, clock};
 
@@ -36,11 +36,19 @@ impl Fence {
     }
 
     /// A connector for connections that send only while the fence is open.
-    pub fn connector(&self) -> FencedConnector {
-        FencedConnector {
-            tcp: client::tcp(),
-            fence: self.clone(),
-        }
+    pub fn connector(
+        &self,
+    ) -> impl Service<Uri, Response = Fenced<Tcp>, Error: Into<BoxError>, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + use<> {
+        let fence = self.clone();
+        let behind = move |stream| Fenced {
+            stream,
+            fence: fence.clone(),
+        };
+        client::tcp().map_response(behind)
     }
 
     /// Opens the fence until that time by [`clock::up`].
@@ -55,34 +63,7 @@ impl Fence {
     }
 }
 
-/// Makes TCP connections behind a [`Fence`].
-#[derive(Clone, Debug)]
-pub struct FencedConnector {
-    tcp: HttpConnector,
-    fence: Fence,
-}
-
 type Tcp = <HttpConnector as Service<Uri>>::Response;
-type TcpError = <HttpConnector as Service<Uri>>::Error;
-
-impl Service<Uri> for FencedConnector {
-    type Response = Fenced<Tcp>;
-    type Error = TcpError;
-    type Future = Pin<Box<dyn Future<Output = Result<Fenced<Tcp>, TcpError>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), TcpError>> {
-        self.tcp.poll_ready(context)
-    }
-
-    fn call(&mut self, server: Uri) -> Self::Future {
-        let connected = self.tcp.call(server);
-        let fence = self.fence.clone();
-        Box::pin(async move {
-            let stream = connected.await?;
-            Ok(Fenced { stream, fence })
-        })
-    }
-}
 
 /// A connection behind a [`Fence`].
 #[derive(Debug)]

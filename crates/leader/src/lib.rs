@@ -20,5 +20,5 @@ mod periods;
 mod simulation;
 
 pub use elector::{Elector, Settings, State, Term};
-pub use fence::{Fence, Fenced, FencedConnector};
+pub use fence::{Fence, Fenced};
 pub use periods::Periods;
