@@ -20,8 +20,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::Key;
@@ -101,30 +100,20 @@ struct QueuedEvent {
 
 /// The background task that publishes the Events queued in [`Events`].
 pub struct EventPublisher {
-    client: kube::Client,
-    recent: Mutex<RecentSeries>,
     queue: mpsc::Receiver<QueuedEvent>,
+    lanes: Lanes,
+}
+
+/// The Events of each namespace, in order.
+struct Lanes {
+    client: kube::Client,
+    outbox: Mutex<Outbox<QueuedEvent>>,
+    /// One for each call in flight. It is fair: whichever lane has waited longest is next.
+    calls: Semaphore,
+    recent: Mutex<RecentSeries>,
     full: Arc<AtomicBool>,
     /// The last Event could not be published.
-    failing: bool,
-}
-
-/// An Event that waits for its turn in the outbox.
-#[derive(Clone, Debug)]
-struct Waiting {
-    queued: QueuedEvent,
-    /// The series that it continues, if any.
-    series: Option<Series>,
-    failures: u32,
-}
-
-/// The result of an attempt to publish.
-enum Attempt {
-    Published,
-    /// The Event is dropped, for this reason.
-    Failed(String),
-    /// Try again after this pause.
-    Retry(Box<Waiting>, Duration),
+    failing: AtomicBool,
 }
 
 /// The queue and the publisher of this operator's Events. `clock` gives the times of the Events.
@@ -136,14 +125,15 @@ pub fn events(client: kube::Client, clock: Clock) -> (Events, EventPublisher) {
         latest: Arc::default(),
         full: Arc::default(),
     };
-    let publisher = EventPublisher {
+    let lanes = Lanes {
         client,
+        outbox: Mutex::new(Outbox::new(MAX_QUEUED)),
+        calls: Semaphore::new(MAX_CALLS),
         recent: Mutex::default(),
-        queue,
         full: events.full.clone(),
-        failing: false,
+        failing: AtomicBool::default(),
     };
-    (events, publisher)
+    (events, EventPublisher { queue, lanes })
 }
 
 /// A reference to the object that an Event is about.
@@ -226,59 +216,109 @@ impl EventPublisher {
     }
 
     /// Cancels `last` when all senders are gone.
-    async fn publish_all(mut self, last: &CancellationToken) {
-        let mut outbox = Outbox::new(MAX_QUEUED);
-        let mut calls = FuturesUnordered::new();
+    async fn publish_all(self, last: &CancellationToken) {
+        let Self { mut queue, lanes } = self;
+        let mut open = FuturesUnordered::new();
         let mut more = true;
-        while more || !outbox.is_empty() {
-            while calls.len() < MAX_CALLS
-                && let Some((namespace, waiting)) = outbox.next(Instant::now())
-            {
-                calls.push(async {
-                    let attempt = attempt(&self.client, &self.recent, &namespace, waiting).await;
-                    (namespace, attempt)
-                });
-            }
-            let wake = outbox.wake().filter(|_| calls.len() < MAX_CALLS);
+        while more || !open.is_empty() {
             tokio::select! {
-                queued = self.queue.recv(), if more => if let Some(queued) = queued {
-                    let waiting = Waiting { queued, series: None, failures: 0 };
-                    if !outbox.push(&waiting.queued.namespace(), waiting.clone()) {
-                        warn_dropped(&self.full);
+                queued = queue.recv(), if more => if let Some(queued) = queued {
+                    let namespace = queued.namespace();
+                    let pushed = lanes.outbox.lock().push(&namespace, queued);
+                    if pushed.dropped {
+                        warn_dropped(&lanes.full);
+                    }
+                    if pushed.opened {
+                        open.push(lanes.publish(namespace));
                     }
                 } else {
                     more = false;
                     last.cancel();
                 },
-                Some((namespace, attempt)) = calls.next() => match attempt {
-                    Attempt::Retry(waiting, pause) => {
-                        outbox.retry_at(&namespace, *waiting, Instant::now() + pause);
-                    }
-                    ended => {
-                        outbox.done(&namespace);
-                        if outbox.is_empty() {
-                            self.full.store(false, Ordering::Relaxed);
-                        }
-                        let problem = match ended {
-                            Attempt::Failed(problem) => Some(problem),
-                            _ => None,
-                        };
-                        if let Some(problem) = &problem && !self.failing {
-                            tracing::warn!(problem, "Events cannot be published");
-                        }
-                        self.failing = problem.is_some();
-                    }
+                Some(()) = open.next() => if open.is_empty() {
+                    lanes.full.store(false, Ordering::Relaxed);
                 },
-                () = sleep_until(wake), if wake.is_some() => {}
             }
         }
     }
 }
 
-async fn sleep_until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
+impl Lanes {
+    /// Publishes the Events of a namespace until none waits.
+    async fn publish(&self, namespace: String) {
+        let next = || self.outbox.lock().next(&namespace);
+        while let Some(queued) = next() {
+            let problem = self.deliver(&namespace, &queued).await.err();
+            let was_failing = self.failing.swap(problem.is_some(), Ordering::Relaxed);
+            if let Some(problem) = problem.filter(|_| !was_failing) {
+                tracing::warn!(problem, "Events cannot be published");
+            }
+        }
+    }
+
+    /// Publishes one Event, in a few attempts. Returns why it is dropped.
+    async fn deliver(&self, namespace: &str, queued: &QueuedEvent) -> Result<(), String> {
+        let mut series = self.recent.lock().continued_by(queued);
+        let mut failures = 0;
+        loop {
+            let answer = {
+                let _call = self.calls.acquire().await;
+                let attempt = self.attempt(namespace, queued, &mut series, failures > 0);
+                tokio::time::timeout(PUBLISH_TIMEOUT, attempt).await
+            };
+            let error = match answer {
+                Ok(Ok(())) => break,
+                Ok(Err(error)) => Some(error),
+                Err(_) => None,
+            };
+            failures += 1;
+            let (is_transient, asked) = match &error {
+                Some(kube::Error::Api(status)) => (
+                    status.code == 429 || status.code >= 500,
+                    retry_after(status),
+                ),
+                _ => (true, None),
+            };
+            if !is_transient || failures >= MAX_ATTEMPTS {
+                return Err(error.map_or("no answer".to_owned(), |error| error.to_string()));
+            }
+            let pause = BACKOFF.after(failures - 1);
+            tokio::time::sleep(pause.max(asked.unwrap_or_default())).await;
+        }
+        if series.is_none() {
+            self.recent.lock().start(queued, event_name(queued));
+        }
+        Ok(())
+    }
+
+    /// Counts the Event in its series, or creates it.
+    async fn attempt(
+        &self,
+        namespace: &str,
+        queued: &QueuedEvent,
+        series: &mut Option<Series>,
+        is_repeated: bool,
+    ) -> Result<(), kube::Error> {
+        if let Some(begun) = series {
+            let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+            let patch = Patch::Merge(json!({"series": {
+                "count": begun.count,
+                "lastObservedTime": micro_time(queued.time),
+            }}));
+            let params = PatchParams::default();
+            match api.patch(&begun.name, &params, &patch).await {
+                // The API server has expired the Event (--event-ttl): create a new one.
+                Err(kube::Error::Api(status)) if status.code == 404 => *series = None,
+                other => return other.map(drop),
+            }
+        }
+        let body = serde_json::to_vec(&event_body(queued, namespace, &event_name(queued)));
+        let body = body.map_err(kube::Error::SerdeError)?;
+        match write::create::<Event, Answer>(&self.client, namespace, body).await {
+            // An earlier attempt created it, but its answer was lost.
+            Err(kube::Error::Api(status)) if status.is_already_exists() && is_repeated => Ok(()),
+            other => other.map(drop),
+        }
     }
 }
 
@@ -291,76 +331,23 @@ impl QueuedEvent {
             .unwrap_or("default")
             .to_owned()
     }
-}
 
-/// Tries to publish one Event.
-async fn attempt(
-    client: &kube::Client,
-    recent: &Mutex<RecentSeries>,
-    namespace: &str,
-    mut waiting: Waiting,
-) -> Attempt {
-    let lock = || recent.lock();
-    if waiting.failures == 0 {
-        waiting.series = lock().continued_by(&waiting.queued);
-    }
-    let published = publish(client, namespace, &mut waiting);
-    let error = match tokio::time::timeout(PUBLISH_TIMEOUT, published).await {
-        Ok(Ok(())) => {
-            if waiting.series.is_none() {
-                lock().start(&waiting.queued, event_name(&waiting.queued));
-            }
-            return Attempt::Published;
-        }
-        Ok(Err(error)) => Some(error),
-        Err(_) => None,
-    };
-    waiting.failures += 1;
-    let (is_transient, retry_after) = match &error {
-        Some(kube::Error::Api(status)) => (
-            status.code == 429 || status.code >= 500,
-            retry_after(status),
-        ),
-        _ => (true, None),
-    };
-    if is_transient && waiting.failures < MAX_ATTEMPTS {
-        let pause = BACKOFF.after(waiting.failures - 1);
-        let pause = pause.max(retry_after.unwrap_or_default());
-        return Attempt::Retry(Box::new(waiting), pause);
-    }
-    Attempt::Failed(error.map_or("no answer".to_owned(), |error| error.to_string()))
-}
-
-/// Counts the Event in its series, or creates it.
-async fn publish(
-    client: &kube::Client,
-    namespace: &str,
-    waiting: &mut Waiting,
-) -> Result<(), kube::Error> {
-    if let Some(series) = &waiting.series {
-        let api: Api<Event> = Api::namespaced(client.clone(), namespace);
-        let patch = Patch::Merge(json!({"series": {
-            "count": series.count,
-            "lastObservedTime": micro_time(waiting.queued.time),
-        }}));
-        match api
-            .patch(&series.name, &PatchParams::default(), &patch)
-            .await
-        {
-            // The API server has expired the Event (--event-ttl): create a new one.
-            Err(kube::Error::Api(status)) if status.code == 404 => waiting.series = None,
-            other => return other.map(drop),
-        }
-    }
-    let name = event_name(&waiting.queued);
-    let body = serde_json::to_vec(&event_body(&waiting.queued, namespace, &name));
-    let body = body.map_err(kube::Error::SerdeError)?;
-    match write::create::<Event, Answer>(client, namespace, body).await {
-        // An earlier attempt created it, but its answer was lost.
-        Err(kube::Error::Api(status)) if status.is_already_exists() && waiting.failures > 0 => {
-            Ok(())
-        }
-        other => other.map(drop),
+    /// A hash of all that the Events of a series have in common. An object without a UID is known by its name.
+    fn kind(&self) -> u64 {
+        let (about, event) = (&self.about, &self.event);
+        let uid = about.uid.as_ref().filter(|uid| !uid.is_empty());
+        let is_warning = event.severity == Severity::Warning;
+        let note = dedup_key(&event.note);
+        let mut hasher = DefaultHasher::new();
+        let kind = (
+            uid.or(about.name.as_ref()),
+            is_warning,
+            event.reason,
+            event.action,
+            note,
+        );
+        kind.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -421,21 +408,11 @@ struct RecentSeries(VecDeque<Series>);
 /// An Event, and how often it occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Series {
-    /// What it is about: the object's UID, or its name when it has none.
-    about: String,
-    severity: Severity,
-    reason: &'static str,
-    action: &'static str,
-    /// See [`dedup_key`].
-    dedup_key: u64,
+    /// See [`QueuedEvent::kind`].
+    kind: u64,
     name: String,
     count: u32,
     last: DateTime<Utc>,
-}
-
-fn identity(about: &ObjectReference) -> &str {
-    let uid = about.uid.as_deref().filter(|uid| !uid.is_empty());
-    uid.or(about.name.as_deref()).unwrap_or_default()
 }
 
 /// Whether two notes differ in their numbers at most.
@@ -460,18 +437,6 @@ fn dedup_key(note: &str) -> u64 {
     hasher.finish()
 }
 
-impl Series {
-    /// Whether the Event belongs to this series.
-    fn contains(&self, queued: &QueuedEvent) -> bool {
-        let event = &queued.event;
-        self.reason == event.reason
-            && self.action == event.action
-            && self.severity == event.severity
-            && self.about == identity(&queued.about)
-            && self.dedup_key == dedup_key(&event.note)
-    }
-}
-
 impl RecentSeries {
     /// The series that the Event continues, with this occurrence counted.
     fn continued_by(&mut self, queued: &QueuedEvent) -> Option<Series> {
@@ -479,7 +444,8 @@ impl RecentSeries {
         while self.0.front().is_some_and(|series| series.last < since) {
             self.0.pop_front();
         }
-        let index = self.0.iter().rposition(|series| series.contains(queued))?;
+        let kind = queued.kind();
+        let index = self.0.iter().rposition(|series| series.kind == kind)?;
         let mut series = self.0.remove(index)?;
         series.count = series.count.saturating_add(1);
         series.last = queued.time;
@@ -489,16 +455,13 @@ impl RecentSeries {
 
     /// Remembers an Event that was created, as the start of a series.
     fn start(&mut self, queued: &QueuedEvent, name: String) {
-        self.0.retain(|series| !series.contains(queued));
+        let kind = queued.kind();
+        self.0.retain(|series| series.kind != kind);
         if self.0.len() >= MAX_REMEMBERED {
             self.0.pop_front();
         }
         self.0.push_back(Series {
-            about: identity(&queued.about).to_owned(),
-            severity: queued.event.severity,
-            reason: queued.event.reason,
-            action: queued.event.action,
-            dedup_key: dedup_key(&queued.event.note),
+            kind,
             name,
             count: 1,
             last: queued.time,
@@ -510,6 +473,7 @@ impl RecentSeries {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use simulated_apiserver::{Decision, Options, Plan, Server, Site, Status};
+    use tokio::time::Instant;
 
     use super::*;
 
