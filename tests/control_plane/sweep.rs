@@ -20,7 +20,7 @@ use kube::client::Body;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use my_operator_cluster::Cluster;
 use my_operator_rounds::lengths;
-use my_operator_runtime::client::retry_after::RetryAfter;
+use my_operator_runtime::client::Answers;
 use my_operator_runtime::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -278,7 +278,7 @@ impl Connection {
             let connection = Arc::clone(&connection);
             async move { connection.call(request).await }
         });
-        let client = Client::new(RetryAfter.layer(service), &self.namespace);
+        let client = Client::new(Answers::default().layer(service), &self.namespace);
         let namespaces = vec![self.namespace.clone()];
         let stop = CancellationToken::new();
         in_process::reconcile(

@@ -1,15 +1,14 @@
 //! The client of the API server: its configuration, its timeouts, the metrics of its calls, and the time that the
 //! answers show.
 
+mod answers;
 pub mod call;
 pub(crate) mod pages;
 pub mod proxy;
-pub mod retry_after;
+mod retry_after;
 
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -25,17 +24,12 @@ use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::{counter::Counter, family::Family};
-use prometheus_client::registry::Registry;
 use thiserror::Error;
-use tower::util::MapResponseLayer;
-use tower::{BoxError, Layer, Service, ServiceBuilder};
-
-use pages::PageLimit;
-use retry_after::RetryAfter;
+use tower::{BoxError, Service, ServiceBuilder};
 
 use crate::clock;
+
+pub use answers::{Answers, Metrics};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -213,15 +207,12 @@ where
     W::Future: Send + 'static,
     W::Error: Into<BoxError>,
 {
-    let server_clock = server_clock.clone();
-    let note = move |answer: Response<_>| {
-        server_clock.note(&answer);
-        answer
-    };
     let builder = builder(config, connector).context("cannot make a client")?;
-    let builder = builder.with_layer(&RetryAfter).with_layer(metrics);
-    let builder = builder.with_layer(&PageLimit);
-    Ok(builder.with_layer(&MapResponseLayer::new(note)).build())
+    let answers = Answers {
+        metrics: metrics.clone(),
+        clock: server_clock.clone(),
+    };
+    Ok(builder.with_layer(&answers).build())
 }
 
 /// The layers of kube's own client, which has no hook for a connector, over connections that `connector` makes.
@@ -352,79 +343,6 @@ pub fn of_a_credential_plugin(error: &(dyn std::error::Error + 'static)) -> Opti
     Some(format!(
         "the credential plugin of the kubeconfig (users[].user.exec) {what}"
     ))
-}
-
-/// How a call ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Ended {
-    code: String,
-    method: String,
-}
-
-/// Counts calls by method and HTTP status, under client-go's name.
-#[derive(Clone, Debug, Default)]
-pub struct Metrics {
-    requests: Family<Ended, Counter>,
-}
-
-impl Metrics {
-    /// Registers the figures.
-    pub fn new(registry: &mut Registry) -> Self {
-        let this = Self::default();
-        registry.register(
-            "rest_client_requests",
-            "Calls to the API server by method and HTTP status",
-            this.requests.clone(),
-        );
-        this
-    }
-}
-
-impl<S> Layer<S> for Metrics {
-    type Service = Counted<S>;
-
-    fn layer(&self, inner: S) -> Counted<S> {
-        Counted {
-            inner,
-            metrics: self.clone(),
-        }
-    }
-}
-
-/// A service whose calls are counted.
-#[derive(Clone, Debug)]
-pub struct Counted<S> {
-    inner: S,
-    metrics: Metrics,
-}
-
-impl<S, A, B> Service<Request<A>> for Counted<S>
-where
-    S: Service<Request<A>, Response = Response<B>>,
-    S::Future: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        let method = request.method().to_string();
-        let requests = self.metrics.requests.clone();
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let answer = answer.await;
-            let code = match &answer {
-                Ok(response) => response.status().as_str().to_owned(),
-                Err(_) => "<error>".to_owned(),
-            };
-            requests.get_or_create(&Ended { code, method }).inc();
-            answer
-        })
-    }
 }
 
 #[cfg(test)]

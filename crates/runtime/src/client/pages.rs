@@ -5,15 +5,11 @@
 //! with fewer objects (by `crate::reconcile::watch`).
 
 use std::error::Error;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use axum::http::{Request, Response};
-use http_body_util::{LengthLimitError, Limited};
+use http_body_util::LengthLimitError;
 use kube::api::{ListParams, ObjectList};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tower::{Layer, Service};
 
 /// The size limit of a page in bytes. Whole pages of 500 ordinary objects, of 1 to 8 kB, fit in. The client holds two
 /// copies while it reads a page.
@@ -22,54 +18,13 @@ pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// A page of at most this many objects has no size limit: etcd stores no object above 1.5 MiB.
 pub(crate) const SMALLEST: u32 = 8;
 
-/// Aborts the pages of lists that are too large, except the smallest pages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PageLimit;
-
-impl<S> Layer<S> for PageLimit {
-    type Service = LimitedPages<S>;
-
-    fn layer(&self, inner: S) -> LimitedPages<S> {
-        LimitedPages { inner }
-    }
-}
-
-/// A service whose pages are limited.
-#[derive(Clone, Debug)]
-pub(crate) struct LimitedPages<S> {
-    inner: S,
-}
-
-impl<S, A, B> Service<Request<A>> for LimitedPages<S>
-where
-    S: Service<Request<A>, Response = Response<B>>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Limited<B>>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        let most = if is_page(request.uri().query().unwrap_or_default()) {
-            MAX_BYTES
-        } else {
-            usize::MAX
-        };
-        let answer = self.inner.call(request);
-        Box::pin(async move { Ok(answer.await?.map(|body| Limited::new(body, most))) })
-    }
-}
-
-/// Whether a query asks for a page with a limit. A watch has no such parameter.
-fn is_page(query: &str) -> bool {
+/// The size limit of the answer to a query. A watch, or a list of everything at once, has no `limit`.
+pub(super) fn most(query: &str) -> usize {
     let mut parameters = query.split('&');
     let limit = parameters.find_map(|parameter| parameter.strip_prefix("limit="));
     let limit: Option<u32> = limit.and_then(|limit| limit.parse().ok());
-    limit.is_some_and(|limit| limit > SMALLEST)
+    let is_limited = limit.is_some_and(|limit| limit > SMALLEST);
+    if is_limited { MAX_BYTES } else { usize::MAX }
 }
 
 /// Reads a page of a list. Returns its size in bytes, too.
@@ -107,8 +62,10 @@ mod tests {
     use kube::{Api, Client};
     use serde_json::json;
     use simulated_apiserver::{Options, Server};
+    use tower::Layer as _;
 
     use super::*;
+    use crate::client::Answers;
 
     /// The objects of a server with one object of that size.
     fn objects(bytes: usize) -> Api<ConfigMap> {
@@ -117,7 +74,7 @@ mod tests {
             "data": {"a": "x".repeat(bytes)}});
         server.direct().create(object).unwrap();
         let connection = server.service("operator");
-        Api::all(Client::new(PageLimit.layer(connection), "default"))
+        Api::all(Client::new(Answers::default().layer(connection), "default"))
     }
 
     #[tokio::test]

@@ -1,74 +1,38 @@
 //! `Retry-After`, for callers that see only the error of a call.
 //!
 //! The API server asks a client to wait in the header `Retry-After`; priority and fairness does so with an answer that
-//! is not a Status. kube makes its error only from the Status in the body, so this layer copies the seconds there
+//! is not a Status. kube makes its error only from the Status in the body, so this copies the seconds there
 //! (`details.retryAfterSeconds`, where the API server itself puts them in a Status).
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use axum::body::Bytes;
-use axum::http::{Request, Response, header};
+use axum::http::{Response, header};
 use http_body_util::{BodyExt as _, Collected, Either, Full, Limited};
 use hyper::body::Body;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
 use serde_json::json;
-use tower::{BoxError, Layer, Service};
+use tower::BoxError;
 
 /// The maximum size of a rejection.
 const MAX_BYTES: usize = 64 * 1024;
 
 /// Copies `Retry-After` into the Status of a rejection.
-#[derive(Clone, Copy, Debug)]
-pub struct RetryAfter;
-
-impl<S> Layer<S> for RetryAfter {
-    type Service = StatusWithRetryAfter<S>;
-
-    fn layer(&self, inner: S) -> StatusWithRetryAfter<S> {
-        StatusWithRetryAfter { inner }
-    }
-}
-
-/// A service whose rejections have the seconds in their Status.
-#[derive(Clone, Debug)]
-pub struct StatusWithRetryAfter<S> {
-    inner: S,
-}
-
-impl<S, A, B> Service<Request<A>> for StatusWithRetryAfter<S>
+pub(super) async fn into_status<B>(answer: Response<B>) -> Response<Either<B, Full<Bytes>>>
 where
-    S: Service<Request<A>, Response = Response<B>>,
-    S::Future: Send + 'static,
-    B: Body<Data = Bytes> + Send + 'static,
+    B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<Either<B, Full<Bytes>>>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let answer = answer.await?;
-            let Some(seconds) = seconds(&answer) else {
-                return Ok(answer.map(Either::Left));
-            };
-            let (mut parts, body) = answer.into_parts();
-            // Without its body it is still a rejection.
-            let text = Limited::new(body, MAX_BYTES).collect().await;
-            let text = text.map(Collected::to_bytes).unwrap_or_default();
-            let status = with_seconds(&text, parts.status.as_u16(), seconds);
-            parts.headers.remove(header::CONTENT_LENGTH);
-            let body = serde_json::to_vec(&status).map_or(text, Bytes::from);
-            Ok(Response::from_parts(parts, Either::Right(Full::new(body))))
-        })
-    }
+    let Some(seconds) = seconds(&answer) else {
+        return answer.map(Either::Left);
+    };
+    let (mut parts, body) = answer.into_parts();
+    // Without its body it is still a rejection.
+    let text = Limited::new(body, MAX_BYTES).collect().await;
+    let text = text.map(Collected::to_bytes).unwrap_or_default();
+    let status = with_seconds(&text, parts.status.as_u16(), seconds);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let body = serde_json::to_vec(&status).map_or(text, Bytes::from);
+    Response::from_parts(parts, Either::Right(Full::new(body)))
 }
 
 /// How many seconds a rejection asks to wait. (The header may have a date instead, which no API server sends.)
@@ -105,10 +69,13 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use std::convert::Infallible;
 
+    use axum::http::Request;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::{Api, Client};
+    use tower::Layer as _;
 
     use super::*;
+    use crate::client::Answers;
 
     /// The Status in the caller's error.
     async fn seen(code: u16, retry_after: Option<&'static str>, text: &'static str) -> Status {
@@ -121,7 +88,7 @@ mod tests {
             let body = kube::client::Body::from(text.as_bytes().to_vec());
             Ok::<_, Infallible>(answer.body(body).unwrap())
         });
-        let client = Client::new(RetryAfter.layer(server), "default");
+        let client = Client::new(Answers::default().layer(server), "default");
         let error = Api::<ConfigMap>::default_namespaced(client).get("a").await;
         match error.unwrap_err() {
             kube::Error::Api(status) => *status,

@@ -629,7 +629,8 @@ mod tests {
             }
             request
         });
-        let connection = pages::PageLimit.layer(log_request.layer(server.service("operator")));
+        let connection = log_request.layer(server.service("operator"));
+        let connection = client::Answers::default().layer(connection);
         let api = Api::<ConfigMap>::all(Client::new(connection, "default"));
         let (mut listed, mut lists) = (Vec::new(), 0);
         let on = |event: Event<ConfigMap>| match event {

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use kube::Client;
 use kube::client::Body;
 use my_operator_rounds::lengths;
-use my_operator_runtime::client::retry_after::RetryAfter;
+use my_operator_runtime::client::Answers;
 use my_operator_runtime::clock;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -87,7 +87,7 @@ async fn roll_out(fleet: &mut Fleet, client: Client) -> usize {
             async move { server.call(request).await }
         })
     };
-    let client = Client::new(RetryAfter.layer(service), &fleet.namespace);
+    let client = Client::new(Answers::default().layer(service), &fleet.namespace);
     let operator = in_process::reconcile(
         in_process::kind("mydaemonset"),
         client,
