@@ -70,8 +70,7 @@ impl Candidate {
             periods: flags.leader_election_periods(),
             clock: clock::system(),
             health: health.clone(),
-        })
-        .context("cannot take part in the leader election")?;
+        });
         let fence = Arc::<Mutex<Fence>>::default();
         let current = fence.clone();
         count(registry, move || current.lock().is_open());
@@ -121,11 +120,11 @@ impl Candidate {
 
 /// The lasting problems and the current leader, for the probes' pages.
 pub(super) fn notes(candidate: Option<&Candidate>, health: &Health) -> Notes {
-    let state = candidate.map(|candidate| candidate.elector.state());
+    let holder = candidate.map(|candidate| candidate.elector.holder());
     let health = health.clone();
     Arc::new(move || {
-        let leader = state.as_ref().map(|state| {
-            let words = match state.borrow().holder.as_str() {
+        let leader = holder.as_ref().map(|holder| {
+            let words = match holder.borrow().as_str() {
                 "" => "no leader is known".to_owned(),
                 holder => format!("{holder} leads"),
             };

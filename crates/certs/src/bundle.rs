@@ -179,7 +179,7 @@ impl Writer {
     /// Writes `bundle` into every configuration that was read with another one. Returns whether there was one.
     ///
     /// # Errors
-    /// [`Error::Conflict`]: a configuration has changed since it was read. Any other rejection by the API server. A
+    /// A configuration has changed since it was read ([`Error::lost_race`]). Any other rejection by the API server. A
     /// missing configuration is not an error here: the snapshot reports it.
     pub(crate) async fn publish(
         &mut self,

@@ -108,7 +108,7 @@ impl Store {
     /// Replaces `found` with `authorities`, unless another client wrote since.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] and [`Error::Conflict`]: another client was faster.
+    /// Among others [`Error::lost_race`].
     pub(crate) async fn write(
         &self,
         found: &Found,
@@ -155,7 +155,7 @@ impl Store {
         };
         match create().await {
             // "Not found" on a create means that the namespace is missing.
-            Err(Error::NotFound { .. }) if self.create_namespace => {
+            Err(error) if error.is_not_found() && self.create_namespace => {
                 self.make_namespace(params).await?;
                 create().await?;
             }
@@ -182,8 +182,8 @@ impl Store {
             name: self.namespace.clone(),
         };
         match call.run(self.namespaces.create(params, &namespace)).await {
-            Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
-            Err(error) => Err(error),
+            Err(error) if !error.is_already_exists() => Err(error),
+            _ => Ok(()),
         }
     }
 

@@ -23,7 +23,7 @@ async fn replica(name: &str, client: Client) -> anyhow::Result<()> {
         },
         clock: clock::system(),
         health: Health::default(),
-    })?;
+    });
     let resign = CancellationToken::new(); // cancel it to leave the election
     // Called again if the lease is lost and acquired again; by then, the earlier work was dropped.
     let lead = elector.lead(&resign, async |term| {

@@ -1,11 +1,9 @@
 //! The task that acquires the lease, renews it, acquires it again when it was lost, and releases it at the end.
 
-use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -43,13 +41,6 @@ pub struct Settings {
     pub health: Health,
 }
 
-/// The known leader.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// The holder of the lease; empty before it was first read.
-    pub holder: String,
-}
-
 /// What a leader works with, from when it acquires the lease until it loses or releases it.
 pub struct Term {
     /// A reference to the Lease, for Events about it.
@@ -70,7 +61,7 @@ pub struct Elector {
     health: Health,
     election: Election,
     fence: Fence,
-    state: watch::Sender<State>,
+    holder: watch::Sender<String>,
     /// The Lease as this replica wrote it last, to be renewed without a read.
     written: Option<Lease>,
     /// Reports changes of the Lease.
@@ -86,28 +77,25 @@ enum Turn {
 
 impl Elector {
     /// A replica with a unique name.
-    ///
-    /// # Errors
-    /// When the system has no random numbers.
-    pub fn new(settings: Settings) -> anyhow::Result<Self> {
-        let me = identity(&settings.lease)?;
-        Ok(Self {
+    pub fn new(settings: Settings) -> Self {
+        let me = identity(&settings.lease);
+        Self {
             leases: Leases::new(settings.client, settings.namespace, settings.lease),
             periods: settings.periods,
             clock: settings.clock,
             health: settings.health,
             election: Election::new(me.clone(), settings.periods),
             fence: Fence::default(),
-            state: watch::Sender::default(),
+            holder: watch::Sender::default(),
             written: None,
             lease_watch: LeaseWatch::default(),
             me,
-        })
+        }
     }
 
-    /// The known leader, and every change of it.
-    pub fn state(&self) -> watch::Receiver<State> {
-        self.state.subscribe()
+    /// The known leader, and every change of it; empty before the lease was first read, and while no replica leads.
+    pub fn holder(&self) -> watch::Receiver<String> {
+        self.holder.subscribe()
     }
 
     /// Waits until this replica leads, then runs `work` for as long as it leads. The lease is released only after
@@ -298,12 +286,10 @@ impl Elector {
     }
 
     fn publish_holder(&self, holder: String) {
-        let state = State { holder };
-        self.state.send_if_modified(|known| {
-            known != &state && {
-                *known = state;
-                true
-            }
+        self.holder.send_if_modified(|known| {
+            let is_new = *known != holder;
+            *known = holder;
+            is_new
         });
     }
 
@@ -380,28 +366,20 @@ impl LeaseWatch {
 
 /// The pause plus up to a fifth, so that replicas do not act in lockstep.
 fn jittered(pause: Duration) -> Duration {
-    // A hasher's keys are random.
-    let random = u32::try_from(RandomState::new().hash_one(0) % 1_000).unwrap_or_default();
+    let random = u32::try_from(random() % 1_000).unwrap_or_default();
     pause + pause * random / 5_000
+}
+
+/// A hasher's keys are random numbers of the system.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
 }
 
 /// The name of the pod, or of the machine, or else of the lease, and a random suffix: a pod keeps its name when its
 /// container restarts.
-fn identity(lease: &str) -> anyhow::Result<String> {
-    let name = ["POD_NAME", "HOSTNAME"].into_iter();
-    let name = name
-        .filter_map(|name| std::env::var(name).ok())
-        .find(|name| !name.is_empty())
-        .unwrap_or_else(|| lease.to_owned());
-    let mut random = [0; 8];
-    rustls::crypto::aws_lc_rs::default_provider()
-        .secure_random
-        .fill(&mut random)
-        .ok()
-        .context("the system has no random numbers")?;
-    let mut identity = format!("{name}_");
-    for byte in random {
-        let _ = write!(identity, "{byte:02x}");
-    }
-    Ok(identity)
+fn identity(lease: &str) -> String {
+    let names = ["POD_NAME", "HOSTNAME"].into_iter();
+    let mut names = names.filter_map(|name| std::env::var(name).ok());
+    let name = names.find(|name| !name.is_empty());
+    format!("{}_{:016x}", name.as_deref().unwrap_or(lease), random())
 }

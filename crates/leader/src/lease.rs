@@ -132,7 +132,7 @@ impl Leases {
         };
         match self.call("get").run_within(timeout, call).await {
             Ok(lease) => Ok(Some(Lease(lease))),
-            Err(call::Error::NotFound { .. }) => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

@@ -19,6 +19,6 @@ mod periods;
 #[cfg(test)]
 mod simulation;
 
-pub use elector::{Elector, Settings, State, Term};
+pub use elector::{Elector, Settings, Term};
 pub use fence::{Fence, Fenced};
 pub use periods::Periods;

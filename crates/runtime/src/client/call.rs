@@ -4,6 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use kube::core::Status;
+
 use super::explain;
 
 /// The default time limit of one call. The client itself would wait, and retry, for minutes.
@@ -40,33 +42,13 @@ impl fmt::Display for Call {
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// RBAC does not allow it.
-    #[error("not allowed to {} {}{}: {message}", .call.verb, .call.resource, within(.call))]
-    Forbidden {
+    /// The API server rejects it, or cannot be reached.
+    #[error("{}", in_words(.call, .source))]
+    Api {
         /// What was tried.
         call: Call,
-        /// The API server's words.
-        message: String,
-    },
-    /// Another client changed the object between our read and our write.
-    #[error("{call}: changed by someone else meanwhile")]
-    Conflict {
-        /// What was tried.
-        call: Call,
-    },
-    /// The object exists already.
-    #[error("{call}: exists already")]
-    AlreadyExists {
-        /// What was tried.
-        call: Call,
-    },
-    /// The object, or the namespace that it should be in, does not exist.
-    #[error("{call}: {message}")]
-    NotFound {
-        /// What was tried.
-        call: Call,
-        /// The API server's words.
-        message: String,
+        /// The client's error.
+        source: Box<kube::Error>,
     },
     /// The call timed out.
     #[error("{call}: no answer within {timeout:.1?}")]
@@ -76,27 +58,43 @@ pub enum Error {
         /// The time limit.
         timeout: Duration,
     },
-    /// Any other error: of the network, or a rejection.
-    #[error("{call}: {}", explain(source.as_ref()))]
-    Other {
-        /// What was tried.
-        call: Call,
-        /// The client's error.
-        source: Box<kube::Error>,
-    },
 }
 
-fn within(call: &Call) -> String {
-    match &call.namespace {
-        Some(namespace) => format!(" in namespace {namespace}"),
-        None => format!(" {}", call.name),
+fn in_words(call: &Call, source: &kube::Error) -> String {
+    let message = explain(source);
+    let is_forbidden = matches!(source, kube::Error::Api(status) if status.is_forbidden());
+    if !is_forbidden {
+        return format!("{call}: {message}");
     }
+    let place = match &call.namespace {
+        Some(namespace) => format!("in namespace {namespace}"),
+        None => call.name.clone(),
+    };
+    let Call { verb, resource, .. } = call;
+    format!("not allowed to {verb} {resource} {place}: {message}")
 }
 
 impl Error {
+    fn is(&self, answer: impl Fn(&Status) -> bool) -> bool {
+        let Self::Api { source, .. } = self else {
+            return false;
+        };
+        matches!(source.as_ref(), kube::Error::Api(status) if answer(status))
+    }
+
     /// Another client was faster: read again at once instead of backing off.
     pub fn lost_race(&self) -> bool {
-        matches!(self, Self::Conflict { .. } | Self::AlreadyExists { .. })
+        self.is(Status::is_conflict) || self.is_already_exists()
+    }
+
+    /// The object exists already.
+    pub fn is_already_exists(&self) -> bool {
+        self.is(Status::is_already_exists)
+    }
+
+    /// The object, or the namespace that it should be in, does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.is(Status::is_not_found)
     }
 }
 
@@ -121,29 +119,13 @@ impl Call {
         timeout: Duration,
         answer: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Error> {
-        let Ok(result) = tokio::time::timeout(timeout, answer).await else {
-            return Err(Error::Timeout {
-                call: self,
-                timeout,
-            });
-        };
-        result.map_err(|error| match error {
-            kube::Error::Api(status) if status.is_forbidden() => Error::Forbidden {
-                call: self,
-                message: status.message.clone(),
-            },
-            kube::Error::Api(status) if status.is_conflict() => Error::Conflict { call: self },
-            kube::Error::Api(status) if status.is_already_exists() => {
-                Error::AlreadyExists { call: self }
-            }
-            kube::Error::Api(status) if status.is_not_found() => Error::NotFound {
-                call: self,
-                message: status.message.clone(),
-            },
-            source => Error::Other {
-                call: self,
+        let call = self;
+        match tokio::time::timeout(timeout, answer).await {
+            Ok(answer) => answer.map_err(|source| Error::Api {
+                call,
                 source: Box::new(source),
-            },
-        })
+            }),
+            Err(_) => Err(Error::Timeout { call, timeout }),
+        }
     }
 }
