@@ -108,7 +108,7 @@ impl Store {
     /// Replaces `found` with `authorities`, unless another client wrote since.
     ///
     /// # Errors
-    /// Among others [`Error::lost_race`].
+    /// Another client was faster ([`Error::lost_race`]), or the call failed in another way.
     pub(crate) async fn write(
         &self,
         found: &Found,

@@ -5,9 +5,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use simulated_apiserver::{Clock, Decision, Options, Request, Server, Site, Status, Verb};
 use tower::Layer as _;
-use tower::util::MapResponseLayer;
 
-use my_operator_runtime::client::ServerClock;
+use my_operator_runtime::client::{Answers, Metrics, ServerClock};
 
 /// The name of every configuration.
 pub(super) const NAME: &str = "ours";
@@ -46,12 +45,8 @@ impl Cluster {
 
     /// A client whose answers set `server_clock`.
     pub(super) fn client_noting(&self, server_clock: &ServerClock) -> Client {
-        let server_clock = server_clock.clone();
-        let note = MapResponseLayer::new(move |answer| {
-            server_clock.note(&answer);
-            answer
-        });
-        Client::new(note.layer(self.server.service("operator")), "default")
+        let answers = Answers::new(&Metrics::default(), server_clock);
+        Client::new(answers.layer(self.server.service("operator")), "default")
     }
 
     /// The configuration of that kind.

@@ -370,7 +370,7 @@ fn jittered(pause: Duration) -> Duration {
     pause + pause * random / 5_000
 }
 
-/// A hasher's keys are random numbers of the system.
+/// A hasher's keys are random, and come from the system.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
 }

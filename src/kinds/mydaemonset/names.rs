@@ -18,9 +18,9 @@ pub const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
 pub(crate) const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
 /// What the node had before this pod of the newest revision replaced it ([`Predecessor`](super::observe::predecessor::Predecessor)).
 pub(crate) const PREDECESSOR_ANNOTATION: &str = "apps.zhongmingmao.io/predecessor";
-/// Since when a revision is the newest one again; a first time begins with its creation, by the API server's clock. A node
-/// that joined later never had another.
-pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
+/// Since when a revision is the newest one again, by the operator's clock; without it, since its creation. A node that
+/// joined later never had another.
+pub(crate) const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
 /// A user sets this annotation to the revision to resume its stopped roll-out.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 /// While an object has this annotation, its pods are changing hands: the operator creates, deletes and adopts none. The

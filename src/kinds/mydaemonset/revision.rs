@@ -168,7 +168,7 @@ impl RevisionView {
 }
 
 /// Since when a revision is, or last was, the newest, by its metadata. The first time begins with its creation: joining nodes
-/// are compared with it, whose times are of the API server's clock, too.
+/// are compared with it, and their times are of the API server's clock, too.
 pub fn since(metadata: &ObjectMeta) -> Option<DateTime<Utc>> {
     let annotations = metadata.annotations.as_ref();
     let again = annotations.and_then(|annotations| annotations.get(SINCE_ANNOTATION));

@@ -40,12 +40,20 @@ impl Metrics {
     }
 }
 
-/// The layer of a client that counts the calls, sets the server's clock, tells callers for how long the API server asks
-/// them to wait ([`retry_after`]), and limits [`pages`].
+/// The layer of a client that counts the calls, sets the server's clock, passes on for how long the API server asks
+/// callers to wait ([`retry_after`]), and limits [`pages`].
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    pub(super) metrics: Metrics,
-    pub(super) clock: ServerClock,
+    metrics: Metrics,
+    clock: ServerClock,
+}
+
+impl Answers {
+    /// Counts in `metrics`, and sets `clock`.
+    pub fn new(metrics: &Metrics, clock: &ServerClock) -> Self {
+        let (metrics, clock) = (metrics.clone(), clock.clone());
+        Self { metrics, clock }
+    }
 }
 
 impl<S> Layer<S> for Answers {

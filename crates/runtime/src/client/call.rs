@@ -62,9 +62,12 @@ pub enum Error {
 
 fn in_words(call: &Call, source: &kube::Error) -> String {
     let message = explain(source);
-    let is_forbidden = matches!(source, kube::Error::Api(status) if status.is_forbidden());
-    if !is_forbidden {
-        return format!("{call}: {message}");
+    match source {
+        kube::Error::Api(status) if status.is_forbidden() => {}
+        kube::Error::Api(status) if status.is_conflict() => {
+            return format!("{call}: changed by someone else meanwhile");
+        }
+        _ => return format!("{call}: {message}"),
     }
     let place = match &call.namespace {
         Some(namespace) => format!("in namespace {namespace}"),

@@ -208,10 +208,7 @@ where
     W::Error: Into<BoxError>,
 {
     let builder = builder(config, connector).context("cannot make a client")?;
-    let answers = Answers {
-        metrics: metrics.clone(),
-        clock: server_clock.clone(),
-    };
+    let answers = Answers::new(metrics, server_clock);
     Ok(builder.with_layer(&answers).build())
 }
 
@@ -263,12 +260,12 @@ where
 /// clock.
 #[derive(Clone, Debug, Default)]
 pub struct ServerClock {
-    last: Arc<Mutex<Option<Answered>>>,
+    last: Arc<Mutex<Option<Noted>>>,
 }
 
 /// The time in an answer.
 #[derive(Clone, Copy, Debug)]
-struct Answered {
+struct Noted {
     date: DateTime<Utc>,
     /// The uptime of this machine then.
     up: Duration,
@@ -276,7 +273,7 @@ struct Answered {
 
 impl ServerClock {
     /// Records the time of an answer. Errors are ignored: they may come from a proxy.
-    pub fn note<B>(&self, answer: &Response<B>) {
+    pub(crate) fn note<B>(&self, answer: &Response<B>) {
         if !answer.status().is_success() {
             return;
         }
@@ -286,7 +283,7 @@ impl ServerClock {
         let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
         if let Some(date) = date {
             let mut last = self.last.lock();
-            *last = Some(Answered {
+            *last = Some(Noted {
                 date: date.with_timezone(&Utc),
                 up: clock::up(),
             });

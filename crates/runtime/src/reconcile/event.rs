@@ -101,11 +101,11 @@ struct QueuedEvent {
 /// The background task that publishes the Events queued in [`Events`].
 pub struct EventPublisher {
     queue: mpsc::Receiver<QueuedEvent>,
-    lanes: Lanes,
+    publications: Publications,
 }
 
 /// The Events of each namespace, in order.
-struct Lanes {
+struct Publications {
     client: kube::Client,
     outbox: Mutex<Outbox<QueuedEvent>>,
     /// One for each call in flight. It is fair: whichever lane has waited longest is next.
@@ -125,7 +125,7 @@ pub fn events(client: kube::Client, clock: Clock) -> (Events, EventPublisher) {
         latest: Arc::default(),
         full: Arc::default(),
     };
-    let lanes = Lanes {
+    let publications = Publications {
         client,
         outbox: Mutex::new(Outbox::new(MAX_QUEUED)),
         calls: Semaphore::new(MAX_CALLS),
@@ -133,7 +133,13 @@ pub fn events(client: kube::Client, clock: Clock) -> (Events, EventPublisher) {
         full: events.full.clone(),
         failing: AtomicBool::default(),
     };
-    (events, EventPublisher { queue, lanes })
+    (
+        events,
+        EventPublisher {
+            queue,
+            publications,
+        },
+    )
 }
 
 /// A reference to the object that an Event is about.
@@ -217,33 +223,36 @@ impl EventPublisher {
 
     /// Cancels `last` when all senders are gone.
     async fn publish_all(self, last: &CancellationToken) {
-        let Self { mut queue, lanes } = self;
+        let Self {
+            mut queue,
+            publications,
+        } = self;
         let mut open = FuturesUnordered::new();
         let mut more = true;
         while more || !open.is_empty() {
             tokio::select! {
                 queued = queue.recv(), if more => if let Some(queued) = queued {
                     let namespace = queued.namespace();
-                    let pushed = lanes.outbox.lock().push(&namespace, queued);
+                    let pushed = publications.outbox.lock().push(&namespace, queued);
                     if pushed.dropped {
-                        warn_dropped(&lanes.full);
+                        warn_dropped(&publications.full);
                     }
                     if pushed.opened {
-                        open.push(lanes.publish(namespace));
+                        open.push(publications.publish(namespace));
                     }
                 } else {
                     more = false;
                     last.cancel();
                 },
                 Some(()) = open.next() => if open.is_empty() {
-                    lanes.full.store(false, Ordering::Relaxed);
+                    publications.full.store(false, Ordering::Relaxed);
                 },
             }
         }
     }
 }
 
-impl Lanes {
+impl Publications {
     /// Publishes the Events of a namespace until none waits.
     async fn publish(&self, namespace: String) {
         let next = || self.outbox.lock().next(&namespace);
@@ -333,7 +342,7 @@ impl QueuedEvent {
     }
 
     /// A hash of all that the Events of a series have in common. An object without a UID is known by its name.
-    fn kind(&self) -> u64 {
+    fn series_key(&self) -> u64 {
         let (about, event) = (&self.about, &self.event);
         let uid = about.uid.as_ref().filter(|uid| !uid.is_empty());
         let is_warning = event.severity == Severity::Warning;
@@ -408,8 +417,8 @@ struct RecentSeries(VecDeque<Series>);
 /// An Event, and how often it occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Series {
-    /// See [`QueuedEvent::kind`].
-    kind: u64,
+    /// See [`QueuedEvent::series_key`].
+    key: u64,
     name: String,
     count: u32,
     last: DateTime<Utc>,
@@ -444,8 +453,8 @@ impl RecentSeries {
         while self.0.front().is_some_and(|series| series.last < since) {
             self.0.pop_front();
         }
-        let kind = queued.kind();
-        let index = self.0.iter().rposition(|series| series.kind == kind)?;
+        let key = queued.series_key();
+        let index = self.0.iter().rposition(|series| series.key == key)?;
         let mut series = self.0.remove(index)?;
         series.count = series.count.saturating_add(1);
         series.last = queued.time;
@@ -455,13 +464,13 @@ impl RecentSeries {
 
     /// Remembers an Event that was created, as the start of a series.
     fn start(&mut self, queued: &QueuedEvent, name: String) {
-        let kind = queued.kind();
-        self.0.retain(|series| series.kind != kind);
+        let key = queued.series_key();
+        self.0.retain(|series| series.key != key);
         if self.0.len() >= MAX_REMEMBERED {
             self.0.pop_front();
         }
         self.0.push_back(Series {
-            kind,
+            key,
             name,
             count: 1,
             last: queued.time,
@@ -674,6 +683,25 @@ mod tests {
         let done = done.await;
         assert_eq!(done.len(), 21, "{done:?}");
         assert!(done.iter().all(|(at, _)| *at == 0), "{done:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_are_limited_and_a_namespace_in_backoff_makes_none() {
+        let names: Vec<_> = (0..MAX_CALLS).map(|n| format!("bad-{n}")).collect();
+        let bad = names.iter().map(|name| (name.as_str(), 1));
+        let counts: Vec<_> = bad.chain([("good", 1)]).collect();
+        let fails: fn() -> Decision = || Decision::Answer(Status::internal_error("no"));
+        let hangs: fn() -> Decision = || Decision::Silent;
+        for (answer, second) in [(fails, 0), (hangs, PUBLISH_TIMEOUT.as_secs())] {
+            let done = published(&counts, move |site: &Site| {
+                if site.namespace.starts_with("bad") {
+                    answer()
+                } else {
+                    Decision::Forward
+                }
+            });
+            assert_eq!(done.await, [(second, "good".to_owned())]);
+        }
     }
 
     #[tokio::test(start_paused = true)]

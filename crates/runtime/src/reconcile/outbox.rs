@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 pub(super) struct Outbox<T> {
     max: usize,
+    /// How many wait. Beside them, each lane has an item under way.
     len: usize,
     /// What waits in each namespace that has an item under way.
     lanes: HashMap<String, VecDeque<T>>,
@@ -20,12 +21,12 @@ pub(super) struct Outbox<T> {
 pub(super) struct Pushed {
     /// This item or another one was dropped.
     pub(super) dropped: bool,
-    /// It is the first of its namespace, which [`Outbox::next`] is to be asked for until it has no more.
+    /// The namespace had no lane: call [`Outbox::next`] for it until it returns None.
     pub(super) opened: bool,
 }
 
 impl<T> Outbox<T> {
-    /// An outbox for at most `max` items.
+    /// An outbox for about `max` items.
     pub(super) fn new(max: usize) -> Self {
         Self {
             max,
@@ -36,7 +37,7 @@ impl<T> Outbox<T> {
 
     /// Adds an item.
     pub(super) fn push(&mut self, namespace: &str, item: T) -> Pushed {
-        let dropped = self.len >= self.max;
+        let dropped = self.len + self.lanes.len() >= self.max;
         if dropped && !self.drop_for(namespace) {
             let opened = false;
             return Pushed { dropped, opened };
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn when_full_the_largest_namespace_loses_its_newest() {
-        let mut outbox = Outbox::new(4);
+        let mut outbox = Outbox::new(5);
         for item in 1..=4 {
             assert_eq!(outbox.push("a", item), pushed(false, item == 1));
         }

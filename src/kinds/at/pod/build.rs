@@ -38,12 +38,7 @@ pub(crate) fn hash(uid: &str, spec: &AtSpec) -> String {
     ]);
     let mut text = String::new();
     canonical(&matters, &mut text);
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(text) {
-        hex.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or_default());
-        hex.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or_default());
-    }
-    hex
+    format!("{:x}", Sha256::digest(text))
 }
 
 /// JSON with sorted keys and no whitespace, whatever order the map of `serde_json` keeps.

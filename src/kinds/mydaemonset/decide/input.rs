@@ -18,7 +18,7 @@ pub(crate) struct Revisions<'a> {
     /// Whether it is stored as the newest. Until then every node stays on the revision that it has,
     /// since the store is what a held node's next pod is made of.
     pub(crate) stored: bool,
-    /// Since when it is the newest.
+    /// Since when it is the newest: the first time by the API server's clock, which may differ from the operator's.
     pub(crate) update_since: DateTime<Utc>,
     /// The revision of the last roll-out that reached every node.
     pub(crate) current: &'a str,
