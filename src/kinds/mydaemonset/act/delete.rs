@@ -90,7 +90,8 @@ fn is_spared(pass: &Pass<'_>, delete: &Delete) -> bool {
 /// Returns whether the pod was deleted: maybe it must not be, or something else did that.
 async fn delete_pod(pass: &Pass<'_>, delete: &Delete) -> Result<bool, Error> {
     let is_step = delete.reason.is_due_to_revision();
-    if !pass.may_go_on(is_step) || is_spared(pass, delete) {
+    // By now, the node may be to keep its pod.
+    if pass.is_late() || !pass.may_go_on(is_step) || is_spared(pass, delete) {
         return Ok(false);
     }
     let _limited = is_step.then(|| pass.context.limited.token());

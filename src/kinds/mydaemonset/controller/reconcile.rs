@@ -69,8 +69,15 @@ impl<'a> Reconcile<'a> {
             return outcome.error.map_or_else(|| Ok(Action::default()), Err);
         }
         pass.now = pass.clock();
-        let plan = plan(&pass, &revisions, stored, before);
-        act::carry_out(&pass, &revisions, &plan.decision, &mut outcome).await;
+        let decide = |pass: &Pass<'_>| plan(pass, &revisions, stored, before);
+        let mut plan = decide(&pass);
+        let deletes = act::create(&pass, &revisions, &plan.decision, &mut outcome).await;
+        if deletes && pass.is_late() {
+            // A creation took long: what is deleted follows from what is so now.
+            pass.now = pass.clock();
+            plan = decide(&pass);
+        }
+        act::finish(&pass, &plan.decision, deletes, &mut outcome).await;
         if outcome.decides_anew {
             return self.finish(&plan, outcome, None);
         }

@@ -1385,6 +1385,35 @@ async fn nothing_is_deleted_for_what_was_seen_too_long_ago() {
     assert_eq!(world.ready_of("a:2"), 2, "the others have failed");
 }
 
+/// A creation that hangs holds up the deletions of its pass.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_to_keep_its_pod_again_by_then_keeps_it() {
+    let world = World::running(2, &json!({})).await;
+    let server = world.server.direct();
+    let disk = |node: &str, kind: &str| {
+        let change = json!({"metadata": {"labels": {"disk": kind}}});
+        server.patch("nodes", "", node, &change).unwrap();
+    };
+    disk("n0", "ssd");
+    disk("n1", "hdd");
+    let on_ssd = json!({"spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}});
+    server.patch("mydaemonsets", "ns", "d", &on_ssd).unwrap();
+    sleep(SETTLED).await;
+    let before = world.pods();
+    assert_eq!(before.len(), 1);
+    world.pod_calls(Verb::Create, |_| Decision::Silent);
+    disk("n0", "hdd");
+    disk("n1", "ssd");
+    sleep(Duration::from_secs(10)).await;
+    disk("n0", "ssd");
+    sleep(SETTLED).await;
+    assert!(world.pods().is_superset(&before), "{:?}", world.pods());
+    // One that is to go goes, though creations hang.
+    disk("n0", "hdd");
+    sleep(SETTLED).await;
+    assert!(world.pods().is_disjoint(&before), "{:?}", world.pods());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_waits_for_a_call_only_if_it_uses_up_a_limit() {
     let deletes = json!({"maxUnavailable": 3});
