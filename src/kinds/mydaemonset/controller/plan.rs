@@ -123,7 +123,7 @@ fn put_changed(
         if node.is_none() && pods.is_empty() {
             nodes.forget_node(&name);
         }
-        nodes.forget_last_where_one_runs(&name, &pods);
+        nodes.forget_last_where_one_runs(&name, &pods, &pass.spec.hash);
         let is_gone = node.is_none() && !pods.is_empty();
         let gone_since = nodes.gone_since(&name, is_gone, pass.now);
         let may_run = node

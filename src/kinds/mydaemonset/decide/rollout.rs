@@ -455,7 +455,14 @@ impl RolloutState {
         };
         // What does not serve goes first, since nothing is lost with it.
         let broken = decision.delete.len();
-        decision.delete.extend(deletes(NodeFlag::Broken, may_prove));
+        // Nodes that were unavailable before prove nothing by failing. But where none has proven the revision, it is not
+        // put on more of them at a time either: all may wait for the same backend.
+        let on_trial = match self.count(NodeFlag::Done) {
+            0 => self.count(NodeFlag::OnTrial),
+            _ => 0,
+        };
+        let may_try = may_prove.saturating_sub(on_trial);
+        decision.delete.extend(deletes(NodeFlag::Broken, may_try));
         let to_prove = |delete: &&Delete| delete.reason == DeleteReason::Outdated;
         may_prove -= decision.delete[broken..].iter().filter(to_prove).count();
         let before = decision.delete.len();

@@ -334,15 +334,19 @@ mod tests {
     #[test]
     fn the_last_pod_of_a_node_is_forgotten_when_another_runs() {
         let mut memory = Memory::default();
-        memory.nodes.gone(&pod("a", "u"));
-        memory
-            .nodes
-            .forget_last_where_one_runs("n", &[Arc::new(pod("b", ""))]);
-        assert!(memory.nodes.last("n").is_some(), "not seen yet");
-        memory
-            .nodes
-            .forget_last_where_one_runs("n", &[Arc::new(pod("b", "v"))]);
-        assert!(memory.nodes.last("n").is_none());
+        let gone = pod("a", "u");
+        memory.nodes.gone(&gone);
+        let mut is_known_beside = |uid: &str, revision: &str| {
+            let mut runs = pod("b", uid);
+            runs.revision = revision.to_owned();
+            let update = &gone.revision;
+            let nodes = &mut memory.nodes;
+            nodes.forget_last_where_one_runs("n", &[Arc::new(runs)], update);
+            nodes.last("n").is_some()
+        };
+        assert!(is_known_beside("", &gone.revision), "not seen yet");
+        assert!(is_known_beside("v", "older"), "the old pod of a surge");
+        assert!(!is_known_beside("v", &gone.revision));
     }
 
     #[test]

@@ -303,10 +303,18 @@ impl NodeMemory {
         self.nodes.get(node)?.last.as_ref()
     }
 
-    /// Forgets the last pod on a node where one runs.
-    pub(crate) fn forget_last_where_one_runs(&mut self, node: &str, pods: &[Arc<PodView>]) {
-        let runs = |pod: &Arc<PodView>| pod.is_live() && !pod.uid.is_empty();
-        if pods.iter().any(runs) && self.last(node).is_some() {
+    /// Forgets the last pod on a node where one runs. If it is the new one of a surge that failed, the one that runs beside
+    /// it is no successor.
+    pub(crate) fn forget_last_where_one_runs(
+        &mut self,
+        node: &str,
+        pods: &[Arc<PodView>],
+        update: &str,
+    ) {
+        let Some(last) = self.last(node) else { return };
+        let succeeds = |pod: &PodView| last.revision != update || pod.revision == update;
+        let runs = |pod: &Arc<PodView>| pod.is_live() && !pod.uid.is_empty() && succeeds(pod);
+        if pods.iter().any(runs) {
             self.change(node, |on_node| on_node.last = None);
         }
     }

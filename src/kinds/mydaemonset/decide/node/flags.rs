@@ -57,6 +57,8 @@ pub(crate) enum NodeFlag {
     Unserved,
     /// It has a pod of the newest revision that is not available, or is about to get one.
     Unproven,
+    /// The same where the limits do not wait for it, until the newest revision has had its time there.
+    OnTrial,
     /// It has an old pod, and a new one that is not available yet.
     Surging,
     /// It has an old pod that the newest revision excludes by its node selector.

@@ -78,7 +78,7 @@ impl NodeState<'_> {
         let base = self.excluded.is_some() || self.counts(self.newest);
         flags.set(NodeFlag::Base, base);
         // A surge that is stuck because of its node frees its place for another one.
-        let surging = self.reachable() && self.is_surging(input);
+        let surging = self.reachable() && !self.lost && self.is_surging(input);
         flags.set(NodeFlag::Surging, surging);
         let excluded = self.excluded.filter(|_| self.old.is_some());
         let by = |obstacle| excluded == Some(obstacle);
@@ -115,6 +115,8 @@ impl NodeState<'_> {
         let proven = self.new.is_some_and(|new| self.is_proven(new, input));
         let under_way = has_new || !self.stays();
         flags.set(NodeFlag::Unproven, under_way && !proven && unserved);
+        let on_trial = self.trial_ends(input).is_some_and(|end| end > input.now);
+        flags.set(NodeFlag::OnTrial, on_trial && progress.dark && !unserved);
         let desired = self.desired() || self.excluded.is_some();
         flags.set(NodeFlag::Done, waited_for && desired && done);
         let keeps_older = self.keeps_older();
@@ -134,20 +136,29 @@ impl NodeState<'_> {
         }
     }
 
-    /// Whether a pod of an older revision stays on a node that takes no new pods.
+    /// Whether a pod of an older revision stays for long on a node that takes no new pods: not only until it is uncordoned.
     fn keeps_older(&self) -> bool {
-        let older = self.old.is_some() && self.new.is_none();
-        self.eligibility == Eligibility::Keep && self.excluded.is_none() && older
+        let stays = match self.eligibility {
+            Eligibility::Keep => true,
+            Eligibility::Cordoned => self.new.is_some(),
+            _ => false,
+        };
+        stays && self.excluded.is_none() && self.old.is_some()
+    }
+
+    /// Until when the newest revision is tried on the node, however long that was unavailable before.
+    fn trial_ends(&self, input: &RolloutInput<'_>) -> Option<DateTime<Utc>> {
+        let pod = self.newest_pod()?;
+        Some(pod.created + input.strategy.progress_deadline)
     }
 
     /// Why the roll-out does not wait for the node.
     fn left_out(&self, progress: Progress, trouble: Option<&str>) -> Option<Box<str>> {
         if self.keeps_older() {
-            let barred = "excluded by admission";
-            let why = if self.barred {
-                barred
-            } else {
-                "taint not tolerated"
+            let why = match self.eligibility {
+                Eligibility::Cordoned => "cordoned",
+                _ if self.barred => "excluded by admission",
+                _ => "taint not tolerated",
             };
             return Some(why.into());
         }
@@ -204,7 +215,8 @@ impl NodeState<'_> {
             let end = crash.and(after).map(|after| pod.created + after);
             [crash, end, silence, deadline(pod, input)]
         });
-        let patience = self.patience_ends.filter(|_| dark);
+        let patience = [self.patience_ends, self.trial_ends(input)];
+        let patience = patience.into_iter().flatten().filter(move |_| dark);
         available
             .chain(lost)
             .chain(trials.flatten())
@@ -223,7 +235,7 @@ impl NodeState<'_> {
     /// How the node failed soon after it got the newest revision, if it did: what its pod shows, or
     /// one of the words above.
     fn failure(&self, input: &RolloutInput<'_>) -> Option<&str> {
-        self.node?;
+        let joins = self.node?.ready_from.is_none();
         let window = input.strategy.auto_pause?.window;
         let now = input.now;
         self.canaries().find_map(|pod| {
@@ -236,7 +248,8 @@ impl NodeState<'_> {
             // The API server truncates the creation time to a whole second: within that second, the
             // node may have gone NotReady before the pod existed.
             let went_down = |since| since >= pod.created + WHOLE_SECOND && soon(since);
-            let silent = self.silent_since().filter(|since| went_down(*since));
+            let silent = self.silent_since();
+            let silent = silent.filter(|since| !joins && went_down(*since));
             if silent.is_some_and(|since| since + SILENCE <= now) {
                 return Some(NOT_READY);
             }

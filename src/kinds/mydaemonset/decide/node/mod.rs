@@ -17,7 +17,7 @@ pub(super) mod judge;
 pub(super) mod plan;
 mod pods;
 
-use pods::{is_available, is_steady};
+use pods::{crashes, is_available, is_steady};
 
 /// What the roll-out as a whole means for a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl<'a> NodeState<'a> {
         if let Some(node) = node {
             node_state.place(node, input);
         }
-        let since = node_state.unavailable_since();
+        let since = node_state.unavailable_since(input);
         let since = since.map(|since| since.max(input.revisions.update_since));
         node_state.patience_ends = since.map(|since| since + input.strategy.progress_deadline);
         node_state
@@ -290,17 +290,26 @@ impl<'a> NodeState<'a> {
 
     /// Since when the node has been unavailable for another reason than this roll-out, as far as
     /// its pods show it.
-    fn unavailable_since(&self) -> Option<DateTime<Utc>> {
-        let ended_new = || self.ended.iter().find(|pod| !self.is_old(pod)).copied();
-        if let Some(new) = self.new.or_else(ended_new) {
+    fn unavailable_since(&self, input: &RolloutInput<'_>) -> Option<DateTime<Utc>> {
+        if let Some(new) = self.newest_pod() {
+            // One that became unready after the deadline has served in between.
+            let failed = new.unready_since.max(self.silent_since());
+            let served = |at: &DateTime<Utc>| *at > new.created + input.strategy.progress_deadline;
+            let failed = failed.filter(|at| served(at) && !crashes(new));
             return match new.predecessor {
                 Predecessor::Available => None,
-                Predecessor::Unavailable(since) => Some(since),
-                Predecessor::Unknown => Some(new.created),
+                Predecessor::Unavailable(since) => failed.or(Some(since)),
+                Predecessor::Unknown => failed.or(Some(new.created)),
             };
         }
         let ended = || self.ended.first().and_then(|pod| pod.ended);
         self.old.map_or_else(ended, |old| old.unready_since)
+    }
+
+    /// The pod of the newest revision, running or ended.
+    fn newest_pod(&self) -> Option<&'a PodView> {
+        let ended = || self.ended.iter().find(|pod| !self.is_old(pod)).copied();
+        self.new.or_else(ended)
     }
 
     fn is_old(&self, pod: &PodView) -> bool {

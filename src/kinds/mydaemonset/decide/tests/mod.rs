@@ -939,7 +939,8 @@ fn an_ended_pod_kept_by_a_finalizer_does_not_block_its_successor() {
 
 #[test]
 fn a_surge_blocked_by_its_node_frees_its_place_for_another() {
-    for stopped in [cordoned("a"), tainted("a", "k", "NoSchedule")] {
+    let (cordoned, tainted) = (cordoned("a"), tainted("a", "k", "NoSchedule"));
+    for stopped in [cordoned, tainted, not_ready("a", 60)] {
         let pods = vec![ready("a", "old"), pod("a", "new"), ready("b", "old")];
         let mut world = world(vec![stopped, node("b")], pods);
         world.strategy.max_surge = Amount::Nodes(1);
@@ -947,6 +948,96 @@ fn a_surge_blocked_by_its_node_frees_its_place_for_another() {
         world.nodes[0] = node("a");
         assert_eq!(created(&world.decide()), NOTHING);
     }
+}
+
+#[test]
+fn complete_names_a_node_that_was_cordoned_in_its_surge() {
+    let pods = vec![ready("a", "old"), pod("a", "new"), ready("b", "new")];
+    let mut world = world(vec![cordoned("a"), node("b")], pods);
+    world.strategy.max_surge = Amount::Nodes(1);
+    let observed = world.decide().observed;
+    assert!(observed.complete);
+    assert_eq!(observed.left_out, named(&["a (cordoned)"]));
+}
+
+#[test]
+fn a_node_that_joins_again_with_its_new_pod_stops_nothing() {
+    let pods = vec![ready("a", "new"), ready("b", "old")];
+    for (ready_from, stops) in [(Some(at(0)), true), (None, false)] {
+        let silent = NodeView {
+            ready_from,
+            ..not_ready("a", 20)
+        };
+        let mut world = world(vec![silent, node("b")], pods.clone());
+        world.pods[0].created = at(NOW - 100);
+        assert_eq!(world.decide().observed.auto_paused, stops);
+    }
+}
+
+/// Ten minutes ago the limits did not wait for the node any more, or would not have.
+#[test]
+fn a_node_that_has_served_since_counts_again_when_it_fails() {
+    let names = ["a", "b"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    world.update_since = NOW - 5_000;
+    for predecessor in [
+        Predecessor::Unknown,
+        Predecessor::Unavailable(at(NOW - 9_000)),
+    ] {
+        for (unready_for, restarts, waits) in [
+            (300, 0, true),
+            (599, 0, true),
+            (600, 0, false),
+            // It was never Ready.
+            (3_999, 0, false),
+            // It is Ready between its crashes.
+            (300, 2, false),
+        ] {
+            world.pods[0] = PodView {
+                created: at(NOW - 4_000),
+                unready_since: Some(at(NOW - unready_for)),
+                restarts,
+                predecessor,
+                ..pod("a", "new")
+            };
+            let gone = ["b-old outdated".to_owned()];
+            let case = format!("{predecessor:?} {unready_for} {restarts}");
+            assert_eq!(
+                deleted(&world.decide()),
+                gone[usize::from(waits)..],
+                "{case}"
+            );
+        }
+    }
+}
+
+/// All pods have been unready for long, so the limits wait for none.
+#[test]
+fn a_revision_that_no_node_has_proven_is_tried_on_one_node_after_the_other() {
+    let unready = |node: &str| PodView {
+        unready_since: Some(at(NOW - 5_000)),
+        ..pod(node, "old")
+    };
+    let tried = |ago: i64| PodView {
+        created: at(NOW - ago),
+        unready_since: Some(at(NOW - ago)),
+        predecessor: Predecessor::Unavailable(at(NOW - 5_000)),
+        ..pod("a", "new")
+    };
+    let mut world = world(nodes(&["a", "b", "c"]), vec![]);
+    world.update_since = NOW - 700;
+    world.pods = vec![tried(599), unready("b"), unready("c")];
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(decision.next, Some(at(NOW + 1)));
+    world.pods[0] = tried(600);
+    assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
+    // Another node has proven it.
+    world.pods = vec![tried(100), unready("b"), ready("c", "new")];
+    assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
+    // One that serves gets it: it would speak against the revision.
+    world.pods = vec![tried(100), unready("b"), ready("c", "old")];
+    assert_eq!(deleted(&world.decide()), ["c-old outdated"]);
 }
 
 #[test]

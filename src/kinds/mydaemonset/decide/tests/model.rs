@@ -648,7 +648,10 @@ impl Model {
             if node.is_none() && pods.is_empty() {
                 self.memory.nodes.forget_node(&name);
             }
-            self.memory.nodes.forget_last_where_one_runs(&name, &pods);
+            let update = self.update();
+            self.memory
+                .nodes
+                .forget_last_where_one_runs(&name, &pods, update);
             let node = node.cloned().map(Arc::new);
             let is_gone = node.is_none() && !pods.is_empty();
             let gone_since = self.memory.nodes.gone_since(&name, is_gone, self.now);

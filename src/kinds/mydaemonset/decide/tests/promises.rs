@@ -439,11 +439,19 @@ impl Case<'_> {
         let new = self.on(node).filter(stays).filter(newest);
         let new = new.max_by_key(|pod| (pod.ended.is_none(), pod.ready_since.is_some()));
         let since = if let Some(new) = new {
-            match new.predecessor {
+            let before = match new.predecessor {
                 Predecessor::Available => None,
                 Predecessor::Unavailable(since) => Some(since),
                 Predecessor::Unknown => Some(new.created),
-            }
+            };
+            // It was Ready when the time was over, and is no more.
+            let again = [new.unready_since, node.not_ready_since]
+                .into_iter()
+                .flatten()
+                .max();
+            let again =
+                again.filter(|at| *at - new.created > TimeDelta::minutes(10) && new.restarts < 2);
+            before.map(|before| again.unwrap_or(before))
         } else {
             let mut live = self
                 .on(node)
@@ -546,7 +554,7 @@ impl Case<'_> {
             Eligibility::Run | Eligibility::Down
         );
         let new = |pod: &PodView| pod.revision == self.update;
-        touched && self.on(node).any(old) && self.on(node).any(new)
+        touched && !self.is_lost(node) && self.on(node).any(old) && self.on(node).any(new)
     }
 
     /// Whether the roll-out must stop: enough nodes count against the newest revision, or it was stopped before.
@@ -560,6 +568,7 @@ impl Case<'_> {
                 .not_ready_since
                 .filter(|since| *since >= after && soon(pod, *since));
             let went_down = silent.is_some_and(|since| self.now - since >= TimeDelta::seconds(15));
+            let went_down = went_down && node.ready_from.is_some();
             let ended = pod.ended.is_some_and(|at| soon(pod, at));
             let crashes = is_live(pod) && pod.restarts > 1 && soon(pod, self.now);
             let deadline = pod.created + TimeDelta::minutes(10);
