@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::caches::Caches;
 use super::crd::{MyDaemonSet, MyDaemonSetStatus};
+use super::decide::decision::Delete;
 use super::decide::placement::Eligibility;
 use super::memory::Memory;
 use super::metrics::Metrics;
@@ -104,6 +105,12 @@ impl<'a> Pass<'a> {
     pub(crate) fn may_go_on(&self, is_step: bool) -> bool {
         let is_barred = || self.is_late() || self.context.stop.is_cancelled();
         !(self.is_outdated() || is_step && is_barred())
+    }
+
+    /// The deletions without a definite answer that are to be repeated.
+    pub(crate) fn unanswered_deletes(&self) -> Vec<Delete> {
+        let generation = self.object.generation;
+        self.memory().nodes.unanswered_deletes(generation)
     }
 
     /// The object as the owner of pods and revisions.

@@ -305,14 +305,12 @@ fn count(number: usize) -> i32 {
 }
 
 fn availability(observed: &Observed) -> State {
-    let mut message = format!(
-        "{} of {} nodes have an available pod",
-        observed.available, observed.desired
-    );
+    let (available, desired) = (observed.available, observed.desired);
+    let mut message = format!("{available} of {desired} nodes have an available pod");
     if observed.unavailable.count > 0 {
         message = format!("{message}, not {}", observed.unavailable);
     }
-    if observed.available + observed.max_unavailable >= observed.desired {
+    if available + observed.max_unavailable >= desired {
         State::of(true, "EnoughNodesAvailable", message)
     } else {
         State::of(false, "TooFewNodesAvailable", message)
@@ -398,10 +396,8 @@ fn waiting_for(observed: &Observed, update: &str) -> String {
 }
 
 fn rolling_out(observed: &Observed, update: &str) -> String {
-    let mut message = format!(
-        "{} of {} nodes have revision {update}",
-        observed.updated, observed.desired
-    );
+    let (updated, desired) = (observed.updated, observed.desired);
+    let mut message = format!("{updated} of {desired} nodes have revision {update}");
     if observed.waiting.count > 0 {
         message = format!("{message}; not yet available on {}", observed.waiting);
     }
@@ -446,11 +442,8 @@ fn excluded(observed: &Observed, update: &str) -> Option<String> {
         1 => "1 node, which loses its pod".to_owned(),
         more => format!("{more} nodes, which lose their pods"),
     };
-    Some(format!(
-        "{} {nodes} ({})",
-        excludes(update),
-        reasons.join(", ")
-    ))
+    let reasons = reasons.join(", ");
+    Some(format!("{} {nodes} ({reasons})", excludes(update)))
 }
 
 /// The prefix of the text about excluded nodes.
@@ -497,11 +490,8 @@ fn degradation(observed: &Observed, refusal: Option<&Refusal>) -> State {
     if observed.failing.count == 0 {
         return State::of(false, "NoPodFails", "no pod fails");
     }
-    State::of(
-        true,
-        "PodsFail",
-        format!("pods fail on {}", observed.failing),
-    )
+    let message = format!("pods fail on {}", observed.failing);
+    State::of(true, "PodsFail", message)
 }
 
 /// Whether the roll-out of that revision was stopped because of failing nodes.
@@ -521,9 +511,8 @@ pub(crate) fn was_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool 
 /// Why the roll-out stands, if it does: one of [`STANDS`].
 pub(crate) fn paused(status: &MyDaemonSetStatus) -> Option<&'static str> {
     let progressing = condition::get(&status.conditions, PROGRESSING)?;
-    STANDS
-        .into_iter()
-        .find(|reason| *reason == progressing.reason)
+    let mut stands = STANDS.into_iter();
+    stands.find(|reason| *reason == progressing.reason)
 }
 
 /// Whether more than a number or a name changed, which users and programs wait for.
@@ -568,18 +557,19 @@ impl Change<'_> {
         (!same).then_some(now)
     }
 
+    /// A revision before and after, if it has changed.
+    fn changed(&self, read: fn(&MyDaemonSetStatus) -> Option<&str>) -> Option<(&str, &str)> {
+        let (old, new) = (read(self.before)?, read(self.after)?);
+        (old != new).then_some((old, new))
+    }
+
     fn invalid(&self) -> Option<NewEvent> {
         let condition = self.became(ACCEPTED, "False")?;
         Some(warning("Invalid", "Validate", condition.message.clone()))
     }
 
     fn rollout_started(&self) -> Option<NewEvent> {
-        let old = self.before.update_revision.as_ref()?;
-        let new = self
-            .after
-            .update_revision
-            .as_ref()
-            .filter(|new| *new != old)?;
+        let (old, new) = self.changed(|status| status.update_revision.as_deref())?;
         let desired = self.desired();
         let note = format!("rolling out revision {new} in place of {old} to {desired} nodes");
         Some(normal("RolloutStarted", note))
@@ -599,12 +589,7 @@ impl Change<'_> {
     }
 
     fn rollout_complete(&self) -> Option<NewEvent> {
-        let old = self.before.current_revision.as_ref()?;
-        let new = self
-            .after
-            .current_revision
-            .as_ref()
-            .filter(|new| *new != old)?;
+        let (_, new) = self.changed(|status| status.current_revision.as_deref())?;
         let desired = self.desired();
         let updated = self.after.updated_number_scheduled.unwrap_or_default();
         let note = if updated < desired {

@@ -54,10 +54,6 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
 /// on. The former are repeated as long as they are wanted, and take no other place among those
 /// that may be unavailable.
 fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
-    let unanswered = pass
-        .memory()
-        .nodes
-        .unanswered_deletes(pass.object.generation);
     let auto_paused = decision.observed.auto_paused;
     let must_leave = |node: &str| pass.eligibility(node) == Some(Eligibility::Leave);
     let is_wanted = |delete: &Delete| match delete.reason {
@@ -66,7 +62,7 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
         DeleteReason::Excluded => must_leave(&delete.node) && !auto_paused,
         DeleteReason::NodeGone | DeleteReason::Surplus | DeleteReason::Failed => true,
     };
-    let unanswered = unanswered.into_iter().filter(is_wanted);
+    let unanswered = pass.unanswered_deletes().into_iter().filter(is_wanted);
     let failures = pass.memory().backoffs.failures(Step::Delete);
     let decided = in_turn(decision.delete.iter(), failures).cloned();
     // A created pod that was not observed yet has no known UID, and so cannot be deleted.
@@ -79,11 +75,8 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
 fn is_spared(pass: &Pass<'_>, delete: &Delete) -> bool {
     let is_rolled_out = delete.reason == DeleteReason::Outdated && delete.version.is_none();
     is_rolled_out && pass.eligibility(&delete.node) == Some(Eligibility::Cordoned) && {
-        let sent = pass
-            .memory()
-            .nodes
-            .unanswered_deletes(pass.object.generation);
-        sent.iter().all(|other| other.uid != delete.uid)
+        let mut sent = pass.unanswered_deletes().into_iter();
+        sent.all(|other| other.uid != delete.uid)
     }
 }
 

@@ -62,9 +62,7 @@ pub(super) async fn dry_run(
     let placement = placement.map(shared);
     let mut memory = pass.memory();
     let known = memory.acceptance.placement(&create.revision, template);
-    let is_news = placement
-        .as_ref()
-        .is_some_and(|placement| placement != known);
+    let is_news = placement.as_ref().is_some_and(|it| it != known);
     if is_news {
         memory.rollout = None;
         (outcome.decides_anew, outcome.more) = (true, true);

@@ -39,9 +39,7 @@ pub(crate) async fn create(
 ) -> bool {
     // The decision counts deletions without a definite answer as done: what it creates next to an
     // old pod must not come before they are repeated.
-    let generation = pass.object.generation;
-    let repeats = pass.memory().nodes.unanswered_deletes(generation);
-    let deletes_first = !repeats.is_empty();
+    let deletes_first = !pass.unanswered_deletes().is_empty();
     if deletes_first {
         delete::delete_pods(pass, decision, outcome).await;
     }

@@ -69,7 +69,8 @@ pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> an
     let caches = &this.caches;
     let clock = context.clock.clone();
     let object_view = move |object| ObjectView::from_object(object, clock());
-    let object_events = on(&this, |this, event| event.enqueue(&this.queue));
+    let queue = controller.queue();
+    let object_events = move |event: &CacheEvent<'_, _>| event.enqueue(&queue);
     let pod_events = on(&this, MyDaemonSetReconciler::on_pod_event);
     let revision_events = on(&this, MyDaemonSetReconciler::on_revision_event);
     let node_events = on(&this, MyDaemonSetReconciler::on_node_event);
@@ -84,13 +85,17 @@ pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> an
         .await
 }
 
-/// What to do with the events of a watch.
-fn on<V>(
+/// What to do with the events of a watch that change what is kept.
+fn on<V: PartialEq>(
     this: &Arc<MyDaemonSetReconciler>,
     act: fn(&MyDaemonSetReconciler, &CacheEvent<'_, V>),
 ) -> impl Fn(&CacheEvent<'_, V>) + Clone + use<V> {
     let this = this.clone();
-    move |event| act(&this, event)
+    move |event| {
+        if event.old != event.new {
+            act(&this, event);
+        }
+    }
 }
 
 /// All objects, in small pages: nodes and pods are long texts of which little is kept.
@@ -125,9 +130,6 @@ fn node_view(
 
 impl MyDaemonSetReconciler {
     fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
-        if event.old == event.new {
-            return;
-        }
         // A pod that changed hands concerns both owners.
         let mut owners: Vec<&PodView> = [event.new, event.old]
             .into_iter()
@@ -138,7 +140,7 @@ impl MyDaemonSetReconciler {
         for pod in owners {
             let key = Key::new(&event.key.namespace, &pod.owner);
             self.remember(&key, |memory| {
-                memory.pod_seen(pod);
+                memory.nodes.seen(pod);
                 if event.new.is_none() {
                     memory.pod_gone(pod);
                 }
@@ -148,9 +150,6 @@ impl MyDaemonSetReconciler {
     }
 
     fn on_revision_event(&self, event: &CacheEvent<'_, RevisionView>) {
-        if event.old == event.new {
-            return;
-        }
         let Some(revision) = event.new.or(event.old) else {
             return;
         };
@@ -164,9 +163,6 @@ impl MyDaemonSetReconciler {
 
     /// A node's heartbeat does not change its view, and most changes of a node concern few objects.
     fn on_node_event(&self, event: &CacheEvent<'_, NodeView>) {
-        if event.old == event.new {
-            return;
-        }
         // An existing pod may be of a revision with another placement.
         let pods = self.caches.every_pod_on(&event.key.name);
         let owners: HashSet<&str> = pods.iter().map(|pod| pod.owner_uid.as_str()).collect();

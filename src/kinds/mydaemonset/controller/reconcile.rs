@@ -151,12 +151,8 @@ impl<'a> Reconcile<'a> {
     ) -> Result<Option<DateTime<Utc>>, Error> {
         let before = self.status.before();
         let pods = plan.decision.observed.desired;
-        let not_before = self
-            .scope
-            .memory
-            .lock()
-            .status
-            .numbers_not_before(pods, self.scope.now);
+        let (memory, now) = (self.scope.memory, self.scope.now);
+        let not_before = memory.lock().status.numbers_not_before(pods, now);
         if not_before.is_some() && before != after && !status::is_pressing(before, after) {
             return Ok(not_before);
         }

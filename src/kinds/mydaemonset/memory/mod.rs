@@ -77,11 +77,6 @@ impl Memory {
         self.nodes.take_changed(now)
     }
 
-    /// The watch shows a pod, or that it is being deleted.
-    pub(crate) fn pod_seen(&mut self, pod: &PodView) {
-        self.nodes.seen(pod);
-    }
-
     /// The watch no longer shows a pod. A pod that was not deleted may have lost our labels.
     pub(crate) fn pod_gone(&mut self, pod: &PodView) {
         // The event may be about the pod of an earlier object of the same name.
@@ -202,7 +197,7 @@ mod tests {
         );
         assert!(!shown(&mut memory, std::slice::from_ref(&old), 1).1);
         // Observed in the cache, under its own UID; the other one is gone.
-        memory.pod_seen(&pod("a", "ua"));
+        memory.nodes.seen(&pod("a", "ua"));
         memory.nodes.gone(&old);
         let seen = vec![("ua".to_owned(), false)];
         assert_eq!(
@@ -236,7 +231,7 @@ mod tests {
         assert_eq!(shown(&mut memory, &[pod("a", "ua")], 3_630), (seen, true));
         // Created, observed and gone again before the next reconcile.
         memory.nodes.begins(creation(&pod("c", "")), at(3_640));
-        memory.pod_seen(&pod("c", "uc"));
+        memory.nodes.seen(&pod("c", "uc"));
         assert!(shown(&mut memory, &[], 3_641).0.is_empty());
         // Nothing is left of a node that is gone.
         memory.nodes.forget_node("n");
@@ -269,7 +264,7 @@ mod tests {
             deleting: true,
             ..pod("a", "u")
         };
-        memory.pod_seen(&leaving);
+        memory.nodes.seen(&leaving);
         assert_eq!(memory.nodes.next_check(), None);
     }
 

@@ -20,31 +20,14 @@ const WHOLE_SECOND: TimeDelta = TimeDelta::seconds(1);
 pub(crate) const NOT_READY: &str = "NotReady";
 const NOT_AVAILABLE: &str = "NotAvailable";
 
-/// How far the roll-out is on a node.
-#[derive(Clone, Copy)]
-#[allow(clippy::struct_excessive_bools)] // each is a fact by itself
-struct Progress {
-    /// It should serve and does not, whether or not the limit counts it.
-    dark: bool,
-    /// It was unavailable before, and the limits have waited for it for long enough.
-    forgiven: bool,
-    /// The newest revision is available and no pod of another is left.
-    done: bool,
-    /// The roll-out waits for the node.
-    waited_for: bool,
-    /// It may touch the node, but does not wait for it.
-    left_out: bool,
-}
-
 impl NodeState<'_> {
     /// The verdict on this node.
     pub(crate) fn judge(&self, input: &RolloutInput<'_>) -> Verdict {
         let mut needs = Decision::default();
         self.plan(input, &mut needs);
-        let progress = self.progress(input);
         let mut flags = NodeFlags::default();
         self.flag_actions(&needs, input, &mut flags);
-        self.flag_progress(progress, input, &mut flags);
+        self.flag_progress(input, &mut flags);
         let trouble = self.trouble().filter(|_| self.desired());
         flags.set(NodeFlag::Failing, trouble.is_some());
         if self.desired() {
@@ -54,13 +37,13 @@ impl NodeState<'_> {
         }
         let failure = self.failure(input).filter(|_| self.reachable());
         flags.set(NodeFlag::FailedCanary, failure.is_some());
-        let left_out = self.left_out(progress, trouble.as_deref());
+        let left_out = self.left_out(trouble.as_deref(), input);
         Verdict {
             flags,
             trouble,
             failure: failure.map(Into::into),
             left_out,
-            until: self.until(progress.dark, input).chain(needs.next).min(),
+            until: self.until(input).chain(needs.next).min(),
         }
     }
 
@@ -87,36 +70,44 @@ impl NodeState<'_> {
         flags.set(NodeFlag::ExcludedByTaint, by(Obstacle::Taint));
     }
 
-    fn progress(&self, input: &RolloutInput<'_>) -> Progress {
+    /// Whether it should serve and does not, whether or not the limits count it.
+    fn is_dark(&self, input: &RolloutInput<'_>) -> bool {
         // A node that went down still counts when it has lost its pod: otherwise each node that
         // goes down for a moment would let the roll-out take one more. One that joins does not count
         // before it was Ready: nothing has been taken from it.
         let was_ready = self.node.is_some_and(|node| node.ready_from.is_some());
         let counts = was_ready && (self.desired() || self.eligibility == Eligibility::Down);
-        let dark = counts && !self.lost && !self.served(input);
-        let forgiven = self.patience_ends.is_some_and(|end| end <= input.now);
-        let left_out = self.lost || (dark && forgiven);
-        let touched = self.reachable() || self.excluded.is_some();
-        Progress {
-            dark,
-            forgiven,
-            done: self.is_done(input),
-            waited_for: touched && !left_out,
-            left_out: touched && left_out,
-        }
+        counts && !self.lost && !self.served(input)
+    }
+
+    /// Whether the limits have waited for it for long enough.
+    fn is_forgiven(&self, input: &RolloutInput<'_>) -> bool {
+        self.patience_ends.is_some_and(|end| end <= input.now)
+    }
+
+    /// Whether the roll-out may touch the node but does not wait for it, in all cases or if it is not done.
+    fn is_left_out(&self, input: &RolloutInput<'_>) -> bool {
+        let left_out = self.lost || (self.is_dark(input) && self.is_forgiven(input));
+        left_out && self.is_touched()
+    }
+
+    fn is_touched(&self) -> bool {
+        self.reachable() || self.excluded.is_some()
     }
 
     /// Flags how far the roll-out is on the node, and whether it waits for it.
-    fn flag_progress(&self, progress: Progress, input: &RolloutInput<'_>, flags: &mut NodeFlags) {
-        let (done, waited_for) = (progress.done, progress.waited_for);
-        let unserved = progress.dark && !progress.forgiven;
+    fn flag_progress(&self, input: &RolloutInput<'_>, flags: &mut NodeFlags) {
+        let (dark, done) = (self.is_dark(input), self.is_done(input));
+        let left_out = self.is_left_out(input);
+        let waited_for = self.is_touched() && !left_out;
+        let unserved = dark && !self.is_forgiven(input);
         flags.set(NodeFlag::Unserved, unserved);
-        let has_new = self.new.is_some() || self.has_ended_new(input);
+        let has_new = self.newest_pod().is_some();
         let proven = self.new.is_some_and(|new| self.is_proven(new, input));
         let under_way = has_new || !self.stays();
         flags.set(NodeFlag::Unproven, under_way && !proven && unserved);
         let on_trial = self.trial_ends(input).is_some_and(|end| end > input.now);
-        flags.set(NodeFlag::OnTrial, on_trial && progress.dark && !unserved);
+        flags.set(NodeFlag::OnTrial, on_trial && dark && !unserved);
         let desired = self.desired() || self.excluded.is_some();
         flags.set(NodeFlag::Done, waited_for && desired && done);
         let keeps_older = self.keeps_older();
@@ -124,11 +115,11 @@ impl NodeState<'_> {
         flags.set(NodeFlag::Left, (desired || is_down || keeps_older) && !done);
         flags.set(
             NodeFlag::LeftOut,
-            (desired && progress.left_out && !done) || keeps_older,
+            (desired && left_out && !done) || keeps_older,
         );
         flags.set(NodeFlag::Incomplete, desired && waited_for && !done);
         if self.desired() && waited_for && !done {
-            let begun = self.new.is_some() || self.has_ended_new(input) || !self.served(input);
+            let begun = has_new || !self.served(input);
             // A surge that has begun continues to its end, also where the node is held.
             let surging = self.new.is_some() && (self.old.is_some() || !self.leaving.is_empty());
             let is_held = self.is_held_back(input);
@@ -153,7 +144,7 @@ impl NodeState<'_> {
     }
 
     /// Why the roll-out does not wait for the node.
-    fn left_out(&self, progress: Progress, trouble: Option<&str>) -> Option<Box<str>> {
+    fn left_out(&self, trouble: Option<&str>, input: &RolloutInput<'_>) -> Option<Box<str>> {
         if self.keeps_older() {
             let why = match self.eligibility {
                 Eligibility::Cordoned => "cordoned",
@@ -166,13 +157,13 @@ impl NodeState<'_> {
             Some(_) => NOT_READY,
             None => trouble.unwrap_or("no available pod"),
         };
-        (progress.left_out && !progress.done).then(|| cause.into())
+        (self.is_left_out(input) && !self.is_done(input)).then(|| cause.into())
     }
 
     /// Flags what the status counts of a node that should have a pod.
     fn flag_counts(&self, input: &RolloutInput<'_>, flags: &mut NodeFlags) {
         let available = self.running().any(|pod| is_available(pod, input));
-        let is_updated = self.new.is_some() || self.has_ended_new(input);
+        let is_updated = self.newest_pod().is_some();
         let outdated = self.is_outdated();
         flags.set(NodeFlag::Desired, true);
         flags.set(NodeFlag::Current, self.stays());
@@ -189,11 +180,6 @@ impl NodeState<'_> {
         self.is_held() || (input.strategy.on_delete && self.old.is_some())
     }
 
-    fn has_ended_new(&self, input: &RolloutInput<'_>) -> bool {
-        let update = input.revisions.update;
-        self.ended.iter().any(|pod| pod.revision == update)
-    }
-
     /// What is wrong with the node's pods.
     fn trouble(&self) -> Option<Box<str>> {
         let mut pods = self.running().chain(self.ended.iter().copied());
@@ -201,7 +187,7 @@ impl NodeState<'_> {
     }
 
     /// Future instants at which time alone changes the verdict.
-    fn until(&self, dark: bool, input: &RolloutInput<'_>) -> impl Iterator<Item = DateTime<Utc>> {
+    fn until(&self, input: &RolloutInput<'_>) -> impl Iterator<Item = DateTime<Utc>> {
         let available = self
             .running()
             .filter_map(|pod| pod.available_at(input.strategy.min_ready));
@@ -216,6 +202,7 @@ impl NodeState<'_> {
             [crash, end, silence, deadline(pod, input)]
         });
         let patience = [self.patience_ends, self.trial_ends(input)];
+        let dark = self.is_dark(input);
         let patience = patience.into_iter().flatten().filter(move |_| dark);
         available
             .chain(lost)

@@ -497,7 +497,7 @@ impl Model {
             if old == new {
                 continue;
             }
-            self.memory.pod_seen(new.unwrap_or(pod));
+            self.memory.nodes.seen(new.unwrap_or(pod));
             self.own_creates.retain(|(_, made)| made.name != pod.name);
             if new.is_none() {
                 self.memory.pod_gone(pod);
