@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::NodeState;
 use super::flags::{NodeFlag, NodeFlags, Verdict};
+use super::plan::pause;
 use super::pods::{crashes_from, is_available};
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
@@ -129,18 +130,17 @@ impl NodeState<'_> {
 
     /// Whether a pod of an older revision stays for long on a node that takes no new pods: not only until it is uncordoned.
     fn keeps_older(&self) -> bool {
-        let stays = match self.eligibility {
-            Eligibility::Keep => true,
-            Eligibility::Cordoned => self.new.is_some(),
-            _ => false,
-        };
+        let surges = self.eligibility == Eligibility::Cordoned && self.new.is_some();
+        let stays = surges || self.eligibility == Eligibility::Keep;
         stays && self.excluded.is_none() && self.old.is_some()
     }
 
     /// Until when the newest revision is tried on the node, however long that was unavailable before.
     fn trial_ends(&self, input: &RolloutInput<'_>) -> Option<DateTime<Utc>> {
         let pod = self.newest_pod()?;
-        Some(pod.created + input.strategy.progress_deadline)
+        // That of the pods before it counts, too: at least the pauses after they ended.
+        let before: TimeDelta = (0..pod.attempt.min(100)).map(pause).sum();
+        Some(pod.created + input.strategy.progress_deadline - before)
     }
 
     /// Why the roll-out does not wait for the node.

@@ -1032,6 +1032,12 @@ fn a_revision_that_no_node_has_proven_is_tried_on_one_node_after_the_other() {
     assert_eq!(decision.next, Some(at(NOW + 1)));
     world.pods[0] = tried(600);
     assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
+    // It is the sixth one there: five have ended, after each of which there were 10 to 160 s.
+    for (ago, goes) in [(289, false), (290, true)] {
+        world.pods[0].attempt = 5;
+        world.pods[0].created = at(NOW - ago);
+        assert_eq!(deleted(&world.decide()).len(), usize::from(goes));
+    }
     // Another node has proven it.
     world.pods = vec![tried(100), unready("b"), ready("c", "new")];
     assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
