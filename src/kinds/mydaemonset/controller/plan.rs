@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
+use crate::kinds::mydaemonset::crd::{FailedNode, MyDaemonSetStatus};
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::{Known, Revisions, RolloutInput};
 use crate::kinds::mydaemonset::decide::node::OnNode;
@@ -12,7 +12,6 @@ use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::RevisionView;
-use crate::kinds::mydaemonset::status::was_auto_paused;
 
 /// What to do, and what else follows from the same observations.
 pub(super) struct Plan {
@@ -21,12 +20,13 @@ pub(super) struct Plan {
     pub(super) current: String,
 }
 
-/// Decides what to do, from the nodes that changed since the last pass.
+/// Decides what to do, from the nodes that changed since the last pass. The roll-out was stopped for those nodes, if it was.
 pub(super) fn plan(
     pass: &Pass<'_>,
     revisions: &[Arc<RevisionView>],
     stored: bool,
     before: &MyDaemonSetStatus,
+    stopped_for: Option<&[FailedNode]>,
 ) -> Plan {
     let spec = pass.spec;
     let update = spec.hash.as_str();
@@ -53,7 +53,7 @@ pub(super) fn plan(
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),
         validated: memory.acceptance.is_validated(update),
-        stopped_for: was_auto_paused(before, update).then_some(before.failed_nodes.as_slice()),
+        stopped_for,
         resumed: pass.object.resume.as_deref() == Some(update),
         now: pass.now,
     });

@@ -69,13 +69,18 @@ impl<'a> Reconcile<'a> {
             return outcome.error.map_or_else(|| Ok(Action::default()), Err);
         }
         pass.now = pass.clock();
-        let decide = |pass: &Pass<'_>| plan(pass, &revisions, stored, before);
-        let mut plan = decide(&pass);
+        let decide = |pass: &Pass<'_>, stopped_for: Option<&[_]>| {
+            plan(pass, &revisions, stored, before, stopped_for)
+        };
+        let was_stopped = status::was_auto_paused(before, &spec.hash);
+        let mut plan = decide(&pass, was_stopped.then_some(&before.failed_nodes));
         let deletes = act::create(&pass, &revisions, &plan.decision, &mut outcome).await;
         if deletes && pass.is_late() {
             // A creation took long: what is deleted follows from what is so now.
             pass.now = pass.clock();
-            plan = decide(&pass);
+            let observed = plan.decision.observed;
+            let is_stopped = observed.auto_paused;
+            plan = decide(&pass, is_stopped.then_some(&observed.stopped_for));
         }
         act::finish(&pass, &plan.decision, deletes, &mut outcome).await;
         if outcome.decides_anew {

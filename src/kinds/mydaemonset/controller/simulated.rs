@@ -1414,6 +1414,26 @@ async fn a_node_that_is_to_keep_its_pod_again_by_then_keeps_it() {
     assert!(world.pods().is_disjoint(&before), "{:?}", world.pods());
 }
 
+/// The node that speaks against the revision is back before the creation has ended.
+#[tokio::test(start_paused = true)]
+async fn a_roll_out_that_stopped_while_a_creation_hung_stays_stopped() {
+    let world = World::running(3, &json!({})).await;
+    world.set_image("a:2");
+    while world.ready_of("a:2") == 0 {
+        sleep(Duration::from_millis(100)).await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    world.kubelet.fail("n0");
+    world.pod_calls(Verb::Create, |_| Decision::Delayed(Duration::from_secs(8)));
+    sleep(Duration::from_secs(15)).await;
+    world.kubelet.add_node("n3");
+    sleep(Duration::from_secs(3)).await;
+    world.kubelet.recover("n0");
+    sleep(SETTLED).await;
+    let (_, reason, message) = world.condition("Progressing").unwrap();
+    assert_eq!(reason, "AutoPaused", "{message}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_waits_for_a_call_only_if_it_uses_up_a_limit() {
     let deletes = json!({"maxUnavailable": 3});

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::NodeState;
 use super::flags::{NodeFlag, NodeFlags, Verdict};
-use super::plan::pause;
+use super::plan::{STEADY, pause};
 use super::pods::{crashes_from, is_available};
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
@@ -140,7 +140,8 @@ impl NodeState<'_> {
         let pod = self.newest_pod()?;
         // That of the pods before it counts, too: at least the pauses after they ended.
         let before: TimeDelta = (0..pod.attempt.min(100)).map(pause).sum();
-        Some(pod.created + input.strategy.progress_deadline - before)
+        // After that time the count of the pods before it begins again, so a trial is no longer.
+        Some(pod.created + input.strategy.progress_deadline.min(STEADY) - before)
     }
 
     /// Why the roll-out does not wait for the node.

@@ -17,7 +17,7 @@ pub(super) mod judge;
 pub(super) mod plan;
 mod pods;
 
-use pods::{crashes, is_available, is_steady};
+use pods::{crashes_from, is_available, is_steady};
 
 /// What the roll-out as a whole means for a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -295,7 +295,7 @@ impl<'a> NodeState<'a> {
             // One that became unready after the deadline has served in between.
             let failed = new.unready_since.max(self.silent_since());
             let served = |at: &DateTime<Utc>| *at > new.created + input.strategy.progress_deadline;
-            let failed = failed.filter(|at| served(at) && !crashes(new));
+            let failed = failed.filter(|at| served(at) && crashes_from(new).is_none());
             return match new.predecessor {
                 Predecessor::Available => None,
                 Predecessor::Unavailable(since) => failed.or(Some(since)),

@@ -14,7 +14,7 @@ const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(10);
 /// The longest such pause.
 const MAX_PAUSE: TimeDelta = TimeDelta::minutes(15);
 /// A pod that lived this long before it failed does not count as one of several failures in a row.
-const STEADY: TimeDelta = TimeDelta::minutes(15);
+pub(super) const STEADY: TimeDelta = TimeDelta::minutes(15);
 /// How long the pods of a node that is gone stay: the node may register again, and its containers
 /// run meanwhile. As in the cluster's own collector (pkg/controller/podgc, quarantineTime).
 const QUARANTINE: TimeDelta = TimeDelta::seconds(40);

@@ -30,18 +30,13 @@ pub(super) fn crashes_from(pod: &PodView) -> Option<DateTime<Utc>> {
     if PULL.contains(&trouble) {
         return Some(pod.initialized.unwrap_or(pod.created) + PULL_TIMEOUT);
     }
-    (FATAL.contains(&trouble) || crashes(pod)).then_some(pod.created)
-}
-
-/// Whether it is in a crash loop.
-pub(super) fn crashes(pod: &PodView) -> bool {
-    pod.restarts >= CRASH_RESTARTS
+    (FATAL.contains(&trouble) || pod.restarts >= CRASH_RESTARTS).then_some(pod.created)
 }
 
 /// Whether a Ready pod is so for good, and not for a moment between two crashes.
 pub(super) fn is_steady(pod: &PodView, input: &RolloutInput<'_>) -> bool {
     let for_long = |since: DateTime<Utc>| since + STEADY <= input.now;
-    !crashes(pod) || pod.ready_since.is_some_and(for_long)
+    pod.restarts < CRASH_RESTARTS || pod.ready_since.is_some_and(for_long)
 }
 
 /// Whether a pod has been ready for long enough.
