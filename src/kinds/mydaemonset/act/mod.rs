@@ -45,7 +45,6 @@ pub(crate) async fn create(
     }
     // A node without a pod must not wait for calls about others that hang.
     create::create_pods(pass, revisions, decision, outcome).await;
-    outcome.more |= pass.is_late();
     !deletes_first && !outcome.decides_anew
 }
 

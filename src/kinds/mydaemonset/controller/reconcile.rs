@@ -76,7 +76,8 @@ impl<'a> Reconcile<'a> {
         let mut plan = decide(&pass, was_stopped.then_some(&before.failed_nodes));
         let deletes = act::create(&pass, &revisions, &plan.decision, &mut outcome).await;
         if deletes && pass.is_late() {
-            // A creation took long: what is deleted follows from what is so now.
+            // A creation took long: what is deleted follows from what is so now. What else there is to do comes next.
+            outcome.more = true;
             pass.now = pass.clock();
             let observed = plan.decision.observed;
             let is_stopped = observed.auto_paused;

@@ -86,7 +86,7 @@ impl NodeState<'_> {
         self.patience_ends.is_some_and(|end| end <= input.now)
     }
 
-    /// Whether the roll-out may touch the node but does not wait for it, in all cases or if it is not done.
+    /// Whether the roll-out may touch the node but does not wait for it.
     fn is_left_out(&self, input: &RolloutInput<'_>) -> bool {
         let left_out = self.lost || (self.is_dark(input) && self.is_forgiven(input));
         left_out && self.is_touched()
@@ -138,9 +138,9 @@ impl NodeState<'_> {
     /// Until when the newest revision is tried on the node, however long that was unavailable before.
     fn trial_ends(&self, input: &RolloutInput<'_>) -> Option<DateTime<Utc>> {
         let pod = self.newest_pod()?;
-        // That of the pods before it counts, too: at least the pauses after they ended.
+        // The time of the pods before it counts, too: at least the pauses after they ended.
         let before: TimeDelta = (0..pod.attempt.min(100)).map(pause).sum();
-        // After that time the count of the pods before it begins again, so a trial is no longer.
+        // A pod that ends after STEADY begins their count again, so no trial lasts longer.
         Some(pod.created + input.strategy.progress_deadline.min(STEADY) - before)
     }
 
