@@ -152,7 +152,7 @@ pub(crate) fn undo(object: &Object, to: &Revision) -> Edit {
     }
     Edit {
         patch: Some(Patch::Json(operations.into())),
-        operation: "rolled back".to_owned(),
+        operation: format!("rolled back to revision {} ({})", to.number, to.image()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use my_operator::kinds::mydaemonset::names::REVISION_LABEL;
+use my_operator::kinds::mydaemonset::names::{APP, CHANGE_CAUSE_ANNOTATION, REVISION_LABEL};
 use my_operator::kinds::mydaemonset::revision::since;
 use serde_json::Value;
 
@@ -11,8 +11,6 @@ use super::object::Object;
 
 /// kubectl's own: `kubectl rollout restart` sets it in the template of a DaemonSet.
 pub(crate) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
-/// The annotation with the recorded reason for a revision.
-const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 /// A cause longer than this is cut, so that a table stays a table.
 const MAX_CAUSE_LEN: usize = 100;
 
@@ -40,9 +38,25 @@ impl Revision {
             number: stored.revision,
             hash: label(REVISION_LABEL).unwrap_or_default(),
             since: since(&metadata),
-            cause: annotation(CHANGE_CAUSE).filter(|cause| !cause.is_empty()),
+            cause: annotation(CHANGE_CAUSE_ANNOTATION).filter(|cause| !cause.is_empty()),
             content: stored.data.map(|data| data.0).unwrap_or_default(),
         }
+    }
+}
+
+impl Revision {
+    /// The image of its container.
+    pub(crate) fn image(&self) -> &str {
+        let own = self.content.get("image");
+        let containers = || {
+            self.content
+                .pointer("/template/spec/containers")?
+                .as_array()
+        };
+        let named = |container: &&Value| container.get("name").and_then(Value::as_str) == Some(APP);
+        let of_template = || containers()?.iter().find(named)?.get("image");
+        let image = own.or_else(of_template).and_then(Value::as_str);
+        image.unwrap_or("no image")
     }
 }
 
@@ -59,22 +73,24 @@ pub(crate) fn history(uid: &str, stored: Vec<ControllerRevision>) -> Vec<Revisio
     history
 }
 
-/// The revision to go back to: the one of that number or, for 0, the latest one other than the present spec's.
+/// The revision to go back to: the one of that number or, for 0, one other than the present spec's: the last that reached
+/// every node. Where none is known to have done so, it is the latest, as with kubectl.
 pub(crate) fn target<'a>(
     history: &'a [Revision],
-    present: &str,
+    object: &Object,
     to: i64,
 ) -> Result<&'a Revision, String> {
-    if to == 0 {
-        let mut others = history
-            .iter()
-            .rev()
-            .filter(|revision| revision.hash != present);
-        return others
-            .next()
-            .ok_or_else(|| "no last revision to roll back to".to_owned());
+    if to != 0 {
+        let found = find(history, to);
+        return found.ok_or_else(|| format!("unable to find specified revision {to} in history"));
     }
-    find(history, to).ok_or_else(|| format!("unable to find specified revision {to} in history"))
+    let present = object.revision();
+    let others = || history.iter().filter(|revision| revision.hash != present);
+    let mut complete = object.complete_revisions();
+    let complete = complete.find_map(|hash| others().find(|revision| revision.hash == hash));
+    complete
+        .or_else(|| others().next_back())
+        .ok_or_else(|| "no last revision to roll back to".to_owned())
 }
 
 /// The revision of that number.
@@ -111,10 +127,18 @@ pub(crate) fn table(history: &[Revision], object: &Object, now: DateTime<Utc>) -
 fn state(object: &Object, hash: &str) -> &'static str {
     let is = |revision: &Option<String>| revision.as_deref() == Some(hash);
     let status = &object.status;
-    match (is(&status.current_revision), is(&status.update_revision)) {
-        (true, _) => "current",
-        (false, true) => "update",
-        (false, false) => "-",
+    if is(&status.current_revision) {
+        "current"
+    } else if is(&status.update_revision) {
+        if object.is_auto_paused() {
+            "failed"
+        } else {
+            "update"
+        }
+    } else if is(&status.previous_revision) {
+        "previous"
+    } else {
+        "-"
     }
 }
 
@@ -209,20 +233,35 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn undo_goes_to_the_latest_revision_that_is_not_the_present_one() {
-        let history = three();
-        let to = |present: &str, to: i64| target(&history, present, to).map(|r| r.number);
-        assert_eq!(to("c", 0), Ok(2));
-        // The spec was changed back, and the operator has not numbered the revision again.
-        assert_eq!(to("b", 0), Ok(4));
-        assert_eq!(to("c", 1), Ok(1));
+    fn undo_goes_to_the_last_revision_that_reached_every_node() {
+        let spec = json!({"image": "nginx:1.29"});
+        let present = object(&spec, &Value::Null).revision();
+        let mut history = three();
+        history.push(revision(5, &present, spec.clone()));
+        let to = |status: Value, to: i64| {
+            target(&history, &object(&spec, &status), to).map(|revision| revision.number)
+        };
+        let complete = |current: &str, previous: &str| json!({"currentRevision": current, "previousRevision": previous});
+        for (status, goal) in [
+            // Nothing is known: the latest other one.
+            (Value::Null, 4),
+            (json!({"currentRevision": present}), 4),
+            // c failed before the present one.
+            (complete("b", "a"), 2),
+            (complete(&present, "a"), 1),
+            // What was complete is no longer there.
+            (complete(&present, "gone"), 4),
+        ] {
+            assert_eq!(to(status.clone(), 0), Ok(goal), "{status}");
+        }
+        assert_eq!(to(complete("b", "a"), 4), Ok(4));
         assert_eq!(
-            to("c", 3),
+            to(Value::Null, 3),
             Err("unable to find specified revision 3 in history".to_owned())
         );
-        let only = &history[..1];
+        let only = &history[3..];
         assert_eq!(
-            target(only, "a", 0).unwrap_err(),
+            target(only, &object(&spec, &Value::Null), 0).unwrap_err(),
             "no last revision to roll back to"
         );
     }
@@ -252,6 +291,25 @@ pub(crate) mod tests {
         assert_eq!(rows[3][4], r#"+ template.metadata.labels.x: "y""#);
         history.remove(0);
         assert_eq!(table(&history, &object, now)[1][4], "<none>");
+    }
+
+    #[test]
+    fn the_table_says_what_each_revision_is() {
+        let spec = json!({"image": "nginx:1.29"});
+        let present = object(&spec, &Value::Null).revision();
+        let mut history = three();
+        history.push(revision(5, &present, spec.clone()));
+        let mut status =
+            json!({"currentRevision": "c", "updateRevision": present, "previousRevision": "b"});
+        let shown = |status: &Value| {
+            let rows = table(&history, &object(&spec, status), Utc::now());
+            let column = rows.into_iter().skip(1).map(|[_, _, state, ..]| state);
+            column.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown(&status), "- previous current update");
+        status["conditions"] = json!([{"type": "Progressing", "status": "False", "reason": "AutoPaused",
+            "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        assert_eq!(shown(&status), "- previous current failed");
     }
 
     #[test]

@@ -95,6 +95,13 @@ impl Object {
         is_auto_paused(&self.status, &self.revision())
     }
 
+    /// The revisions of the last roll-outs that are known to have reached every node, the latest first.
+    pub(crate) fn complete_revisions(&self) -> impl Iterator<Item = &str> {
+        let status = &self.status;
+        let both = [&status.current_revision, &status.previous_revision];
+        both.into_iter().flatten().map(String::as_str)
+    }
+
     /// How a change reaches the nodes.
     pub(crate) fn strategy(&self) -> Strategy {
         Strategy::from_spec(&self.spec)

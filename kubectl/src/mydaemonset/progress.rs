@@ -57,7 +57,7 @@ pub(crate) fn progress(
     let done = |text| Progress {
         text,
         is_done: true,
-        note: None,
+        note: paused(object),
     };
     Ok(match object.progress() {
         COMPLETE | CORDONED if available < desired || updated < desired => done(format!(
@@ -116,14 +116,19 @@ fn note(object: &Object) -> Option<String> {
         let condition = object.condition(PROGRESSING)?;
         return Some(condition.message.clone());
     }
-    if object.strategy().paused {
-        let (name, namespace) = (&object.name, &object.namespace);
-        return Some(format!(
-            "paused; go on with: kubectl mydaemonset rollout resume {name} -n {namespace}"
-        ));
+    if let Some(paused) = paused(object) {
+        return Some(paused);
     }
     let degraded = object.condition(DEGRADED).filter(|c| c.status == "True")?;
     Some(format!("{}: {}", degraded.reason, degraded.message))
+}
+
+/// That a user paused it, if so: also after a roll-out, since the next one will wait.
+fn paused(object: &Object) -> Option<String> {
+    let (name, namespace) = (&object.name, &object.namespace);
+    object.strategy().paused.then(|| {
+        format!("paused; go on with: kubectl mydaemonset rollout resume {name} -n {namespace}")
+    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use super::cluster;
 use super::diff::diff;
 use super::edit::{self, Edit, Patch};
-use super::history;
+use super::history::{self, Revision};
 use super::object::{Object, parse_name};
 use super::progress::progress;
 use super::view;
@@ -100,7 +100,7 @@ struct How {
 pub(super) struct Undo {
     #[command(flatten)]
     write: Change,
-    /// The number of the revision; 0 means the one before the present one
+    /// The number of the revision; 0 means the last other one that reached every node
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = natural::<i64>)]
     to_revision: i64,
 }
@@ -374,20 +374,13 @@ impl Undo {
         let (name, mut attempt) = (named(name)?, 1);
         loop {
             let object = cluster::get(connection, &name).await?;
-            if attempt == 1
-                && object
-                    .raw
-                    .metadata
-                    .annotations
-                    .iter()
-                    .flatten()
-                    .any(|(key, _)| key == LAST_APPLIED)
-            {
-                writeln!(io::stderr(), "{}", applied_before(&name))?;
-            }
             let revisions = cluster::revisions(connection, &object).await?;
-            let to = history::target(&revisions, &object.revision(), self.to_revision);
-            let edit = edit::undo(&object, to.map_err(Failure::Message)?);
+            let to = history::target(&revisions, &object, self.to_revision);
+            let to = to.map_err(Failure::Message)?;
+            if attempt == 1 {
+                self.warn(&object, to)?;
+            }
+            let edit = edit::undo(&object, to);
             match self.write.how.apply(connection, &object, &edit).await {
                 Err(Failure::Server(status)) if status.code == 409 && attempt < ATTEMPTS => {
                     attempt += 1;
@@ -401,6 +394,26 @@ impl Undo {
                 result => return result,
             }
         }
+    }
+}
+
+impl Undo {
+    /// Says what else there is to know before the object goes back.
+    fn warn(&self, object: &Object, to: &Revision) -> io::Result<()> {
+        let mut err = io::stderr();
+        let mut annotations = object.raw.metadata.annotations.iter().flatten();
+        if annotations.any(|(key, _)| key == LAST_APPLIED) {
+            writeln!(err, "{}", applied_before(&object.name))?;
+        }
+        let is_complete = object.complete_revisions().any(|hash| hash == to.hash);
+        if self.to_revision == 0 && !is_complete {
+            let number = to.number;
+            writeln!(
+                err,
+                "Warning: no roll-out of revision {number} is known to have reached every node"
+            )?;
+        }
+        Ok(())
     }
 }
 

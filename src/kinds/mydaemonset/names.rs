@@ -21,6 +21,8 @@ pub(crate) const PREDECESSOR_ANNOTATION: &str = "apps.zhongmingmao.io/predecesso
 /// Since when a revision is the newest one again, by the operator's clock; without it, since its creation. A node that
 /// joined later never had another.
 pub(crate) const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
+/// kubectl's own: why the spec was changed. The revision that is created for the spec gets it too.
+pub const CHANGE_CAUSE_ANNOTATION: &str = "kubernetes.io/change-cause";
 /// A user sets this annotation to the revision to resume its stopped roll-out.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 /// While an object has this annotation, its pods are changing hands: the operator creates, deletes and adopts none. The

@@ -8,7 +8,7 @@ use super::admission::{MAX_HISTORY, MyDaemonSetRules};
 use super::crd::{MyDaemonSetSpec, RawMyDaemonSet};
 use super::decide::placement::Placement;
 use super::decide::strategy::Strategy;
-use super::names::{MIGRATION_ANNOTATION, RESUME_ANNOTATION};
+use super::names::{CHANGE_CAUSE_ANNOTATION, MIGRATION_ANNOTATION, RESUME_ANNOTATION};
 use super::revision::{self, Content};
 use my_operator_admission::faults::join;
 use my_operator_admission::rules::decode_and_validate;
@@ -19,6 +19,8 @@ use my_operator_runtime::reconcile::raw::Raw;
 const MAX_REASON_LEN: usize = 1021;
 /// The longest part of the annotation of a migration that a condition repeats, in characters.
 const MAX_MIGRATION_LEN: usize = 200;
+/// The longest cause of a change that a revision keeps, in characters.
+const MAX_CAUSE_LEN: usize = 200;
 
 /// What the cache holds of a `MyDaemonSet`.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(crate) struct ObjectView {
     pub(crate) resume: Option<String>,
     /// The value of the annotation by which pods change hands.
     pub(crate) migration: Option<Box<str>>,
+    /// The value of the annotation that says why the spec was changed.
+    pub(crate) cause: Option<Box<str>>,
     /// The spec, decoded and validated once for each version of the object, or why it is invalid.
     pub(crate) parsed: Result<ParsedSpec, Box<str>>,
     /// As text: of a list of conditions that many clients write to, the tree takes a multiple of the memory.
@@ -78,6 +82,9 @@ impl ObjectView {
             migration: annotations
                 .get(MIGRATION_ANNOTATION)
                 .map(|value| cut(value, MAX_MIGRATION_LEN).into()),
+            cause: annotations
+                .get(CHANGE_CAUSE_ANNOTATION)
+                .map(|value| cut(value, MAX_CAUSE_LEN).into()),
             parsed: parsed
                 .map(|spec| ParsedSpec::new(&spec))
                 .map_err(|faults| cut(&join(&faults), MAX_REASON_LEN).into()),

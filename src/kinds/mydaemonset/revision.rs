@@ -15,7 +15,9 @@ use sha2::{Digest, Sha256};
 
 use super::crd::MyDaemonSetSpec;
 use super::decide::placement::Placement;
-use super::names::{NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32};
+use super::names::{
+    CHANGE_CAUSE_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32,
+};
 use crate::kinds::shared::go_json::as_go;
 use crate::kinds::shared::template::PodTemplate;
 use crate::kinds::shared::watched::{controller, utc};
@@ -195,6 +197,7 @@ struct NewRevision {
 pub(crate) fn body(
     owner: &Owner<'_>,
     canonical: &str,
+    cause: Option<&str>,
     number: i64,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let hash = hash(canonical);
@@ -205,6 +208,7 @@ pub(crate) fn body(
             "name": name(owner.name, &hash),
             "namespace": owner.namespace,
             "labels": {NAME_LABEL: owner.name, REVISION_LABEL: hash, MANAGED_BY: MANAGER},
+            "annotations": cause.map(|cause| json!({CHANGE_CAUSE_ANNOTATION: cause})),
             "ownerReferences": [owner.reference()],
         }),
         data: RawValue::from_string(canonical.to_owned())?,
@@ -283,7 +287,7 @@ mod tests {
             image: Some("a:1".into()),
             template: Some(PodTemplate(json!({"spec": {"future": [1.5, "<"]}}))),
         };
-        let body = body(&owner, &content.canonical(), 7).unwrap();
+        let body = body(&owner, &content.canonical(), Some("a new image"), 7).unwrap();
         let text = String::from_utf8(body).unwrap();
         assert!(
             text.contains(&format!("\"data\":{},", content.canonical())),

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::crd::MyDaemonSetStatus;
 use super::decide::observed::{Named, Observed};
 use super::decide::strategy::Strategy;
-use super::names::{MIGRATION_ANNOTATION, RESUME_ANNOTATION};
+use super::names::MIGRATION_ANNOTATION;
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::raw::Raw;
@@ -236,6 +236,12 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         let new = input.stored.then(|| new.to_owned());
         new.or_else(|| before.clone())
     };
+    let current_revision = if_stored(input.current, &previous.current_revision);
+    let previous_revision = if current_revision == previous.current_revision {
+        &previous.previous_revision
+    } else {
+        &previous.current_revision
+    };
     let status = MyDaemonSetStatus {
         available_replicas: Some(count(observed.available)),
         desired_number_scheduled: Some(count(observed.desired)),
@@ -245,7 +251,8 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         updated_number_scheduled: Some(count(observed.updated)),
         number_available: Some(count(observed.available)),
         number_unavailable: Some(count(observed.desired.saturating_sub(observed.available))),
-        current_revision: if_stored(input.current, &previous.current_revision),
+        previous_revision: previous_revision.clone(),
+        current_revision,
         update_revision: if_stored(input.update, &previous.update_revision),
         failed_nodes: observed.stopped_for.clone(),
         ..previous.clone()
@@ -477,7 +484,7 @@ fn auto_paused(observed: &Observed, update: &str, before: Option<&Condition>) ->
                 format!("{} ({})", failed.name, failed.reason)
             });
             format!(
-                "revision {update} failed on {failed}: the roll-out is stopped until the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}"
+                "revision {update} failed on {failed}: the roll-out is stopped until the spec changes (kubectl mydaemonset undo) or it is resumed (kubectl mydaemonset resume)"
             )
         }
     }
@@ -1162,6 +1169,26 @@ mod tests {
             );
             let events: Vec<_> = events(&before, &status).iter().map(|e| e.reason).collect();
             assert_eq!(events, [reason]);
+        }
+    }
+
+    #[test]
+    fn the_revision_that_reached_every_node_before_is_kept() {
+        let mut status = none();
+        for (current, before) in [
+            ("one", None),
+            ("one", None),
+            ("two", Some("one")),
+            ("two", Some("one")),
+            ("three", Some("two")),
+            ("two", Some("three")),
+        ] {
+            status = next_of(&status, &under_way(), strategy(), current, 1);
+            let revisions = (
+                status.current_revision.as_deref(),
+                status.previous_revision.as_deref(),
+            );
+            assert_eq!(revisions, (Some(current), before));
         }
     }
 

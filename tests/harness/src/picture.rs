@@ -31,7 +31,14 @@ pub fn svg(title: &str, frames: &[Screen]) -> String {
     );
     for (number, screen) in frames.iter().enumerate() {
         if frames.len() > 1 {
-            let _ = writeln!(svg, "<g id=\"f{number}\">");
+            // Where nothing moves, as in a PDF, only the last one is there.
+            let is_last = number + 1 == frames.len();
+            let hidden = if is_last {
+                ""
+            } else {
+                " visibility=\"hidden\""
+            };
+            let _ = writeln!(svg, "<g id=\"f{number}\"{hidden}>");
         }
         for row in 0..lines {
             line(&mut svg, screen, row);
@@ -202,6 +209,10 @@ mod tests {
         assert!(svg.contains("@keyframes k0{0%{visibility:hidden}0.00%{visibility:visible}33.33%{visibility:hidden}}"), "{svg}");
         assert!(
             svg.contains("@keyframes k1{0%{visibility:hidden}33.33%{visibility:visible}}"),
+            "{svg}"
+        );
+        assert!(
+            svg.contains("<g id=\"f0\" visibility=\"hidden\">") && svg.contains("<g id=\"f1\">"),
             "{svg}"
         );
     }

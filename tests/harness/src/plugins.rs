@@ -27,7 +27,7 @@ pub const LATE: &[&str] = &[
 ];
 
 /// How a plugin ended, and what it wrote.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ended {
     /// The exit code; `None` after a signal.
     pub code: Option<i32>,

@@ -31,12 +31,15 @@ pub(crate) struct Page {
     pub(crate) lines: usize,
     /// Whether the terminal shows UTF-8.
     pub(crate) utf8: bool,
+    /// Whether the nodes are shown by group, even where their names would fit.
+    pub(crate) grouped: bool,
 }
 
 impl Page {
     /// A page for a terminal of that size, if there is one.
-    pub(crate) fn new(size: Option<(usize, usize)>, utf8: bool) -> Self {
+    pub(crate) fn new(size: Option<(usize, usize)>, utf8: bool, grouped: bool) -> Self {
         Self {
+            grouped,
             width: size.map_or(DEFAULT_WIDTH, |(width, _)| width.max(20)),
             lines: size.map_or(DEFAULT_LINES, |(_, height)| (height / 2).max(4)),
             utf8,
@@ -128,9 +131,14 @@ fn reason(object: &Object, state: &str) -> String {
         .map_or(String::new(), |c| c.message.clone())
 }
 
-/// The nodes: each with its name if they fit, else each as a cell, else as counts for each group.
+/// The nodes: each with its name if they fit and no groups are wanted, else each as a cell, else as counts for each group.
 pub(crate) fn nodes(cells: &[NodeCell], page: Page) -> Vec<Line> {
-    let mut lines = named(cells, page)
+    let by_name = if page.grouped {
+        None
+    } else {
+        named(cells, page)
+    };
+    let mut lines = by_name
         .or_else(|| packed(cells, page))
         .unwrap_or_else(|| counted(cells, page));
     lines.push(legend(cells, page));
@@ -335,33 +343,32 @@ pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
     Line::new(&format!("{state}, revision {}: {nodes}", object.revision()))
 }
 
-/// The failing pods with their last lines.
+/// The failing pods with their last lines. What matters most comes first: the end of a page or a line may be cut off.
 pub(crate) fn failing(pods: &[FailingPod], total: usize, page: Page) -> Vec<Line> {
-    if pods.is_empty() {
-        return Vec::new();
-    }
-    let mut lines = vec![Line::default(), Line::new("Failing pods:")];
+    let heading = match pods.len() {
+        0 => return Vec::new(),
+        shown if shown < total => format!("Failing pods ({shown} of {total}):"),
+        _ => "Failing pods:".to_owned(),
+    };
+    let mut lines = vec![Line::default(), Line::new(&heading)];
     for pod in pods {
         let failing = &pod.failing;
-        let mut text = format!("  {}  {}", failing.pod, failing.trouble);
+        let mut reason = failing.trouble.clone();
         if failing.restarts > 0 {
-            text = format!("{text}, {} restarts", failing.restarts);
+            reason = format!("{reason}, {} restarts", failing.restarts);
         }
         if failing.attempt > 0 {
-            text = format!("{text}, {} pods failed before it", failing.attempt);
+            reason = format!("{reason}, {} pods failed before it", failing.attempt);
         }
         let line = mark(Line::new("  "), Cell::Failed, page);
         lines.push(
-            line.plain(" ")
+            line.plain(&format!(" {reason}  "))
                 .styled(&pod.node, Some(Style::Strong))
-                .plain(&text),
+                .plain(&format!("  {}", failing.pod)),
         );
         for line in &pod.lines {
             lines.push(Line::new("      ").styled(line, Some(Style::Faint)));
         }
-    }
-    if total > pods.len() {
-        lines.push(Line::new(&format!("  and {} more", total - pods.len())));
     }
     lines
 }
@@ -380,6 +387,7 @@ mod tests {
             width,
             lines: 12,
             utf8: true,
+            grouped: false,
         }
     }
 
@@ -565,10 +573,9 @@ mod tests {
             screen(&failing(&[pod], 7, page(80)), 80),
             [
                 "",
-                "Failing pods:",
-                "  ✗ n1  n1-abc  CrashLoopBackOff, 4 restarts",
+                "Failing pods (1 of 7):",
+                "  ✗ CrashLoopBackOff, 4 restarts  n1  n1-abc",
                 "      no such file",
-                "  and 6 more",
             ]
         );
         assert!(failing(&[], 0, page(80)).is_empty());

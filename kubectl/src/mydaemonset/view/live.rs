@@ -317,7 +317,7 @@ async fn watch(
                 (is_stale, drawn) = (false, Instant::now());
                 let object = state.object()?;
                 let cells = state.cells(&object, label, Utc::now());
-                draw(output, &object, state.lost.as_deref(), &cells, &last_lines.pods, !state.no_nodes)?;
+                draw(output, &object, state.lost.as_deref(), &cells, &last_lines.pods, !state.no_nodes, label.is_some())?;
                 let of = failing_of(&cells);
                 if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
                     last_lines.of = of;
@@ -372,13 +372,14 @@ fn draw(
     cells: &[NodeCell],
     pods: &[FailingPod],
     has_nodes: bool,
+    grouped: bool,
 ) -> Result<(), Failure> {
     match output {
         Output::Screen(screen) => {
             let Some((width, height)) = size() else {
                 return Ok(());
             };
-            let page = Page::new(Some((width, height)), is_utf8());
+            let page = Page::new(Some((width, height)), is_utf8(), grouped);
             let lines = frame(object, lost, cells, pods, has_nodes, page);
             let colour = Colour::detect(&io::stdout());
             let lines = lines.iter().map(|line| line.render(Some(width), colour));

@@ -57,7 +57,7 @@ impl Get {
         let label = self.by.as_deref().or_else(|| fleet.group_label());
         let cells = fleet.cells(&object, label, Utc::now());
         let pods = failing::pods(connection, &cells).await;
-        let page = Page::new(size(), is_utf8());
+        let page = Page::new(size(), is_utf8(), self.by.is_some());
         let lines = frame(&object, None, &cells, &pods, fleet.nodes.is_some(), page);
         let (width, colour) = (
             size().map(|(width, _)| width),
@@ -97,7 +97,7 @@ pub(super) async fn stop(connection: &Connection, object: &Object) -> Result<Vec
     let fleet = fleet(connection, &object.name).await?;
     let cells = fleet.cells(object, None, Utc::now());
     let pods = failing::pods(connection, &cells).await;
-    let page = Page::new(size(), is_utf8());
+    let page = Page::new(size(), is_utf8(), false);
     let total = cells.iter().filter(|cell| cell.failing.is_some()).count();
     let mut lines = layout::header(object, page);
     lines.extend(layout::failing(&pods, total, page));

@@ -136,7 +136,8 @@ async fn adopt_if_there(pass: &Pass<'_>, orphan: &RevisionView) -> Result<bool, 
 }
 
 async fn create_revision(pass: &Pass<'_>, number: i64) -> Result<Created, Error> {
-    let body = match revision::body(&pass.owner(), &pass.spec.canonical, number) {
+    let cause = pass.object.cause.as_deref();
+    let body = match revision::body(&pass.owner(), &pass.spec.canonical, cause, number) {
         Ok(body) => body,
         Err(error) => return Ok(Created::Conflict(error.to_string())),
     };
