@@ -5,8 +5,11 @@
 # The version of rust-toolchain.toml, which stays outside: it would have the linters downloaded too. The digest is that of
 # the tag's index of platforms; a newer tag needs another one:
 #   docker buildx imagetools inspect docker.io/library/rust:VERSION-slim-bookworm
-FROM --platform=$BUILDPLATFORM docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
-RUN cargo install --locked cargo-auditable@0.7.7
+# A mirror has the same digest, and the secret says where it has the crates (docs/operations/install.md).
+ARG BASE_REGISTRY=docker.io
+FROM --platform=$BUILDPLATFORM ${BASE_REGISTRY}/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
+RUN --mount=type=secret,id=cargo,target=/usr/local/cargo/config.toml \
+    cargo install --locked cargo-auditable@0.7.7
 # For another architecture than the builder's, the binary is cross-compiled rather than built under emulation.
 ARG BUILDPLATFORM
 ARG TARGETPLATFORM
@@ -21,6 +24,7 @@ WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
+    --mount=type=secret,id=cargo,target=/usr/local/cargo/config.toml \
     built=$(hack/release "$TARGETPLATFORM") && cp "$built" /my-operator
 
 # Keep this stage simple: `make e2e` makes its image by reading it.

@@ -6,9 +6,12 @@ ARGS ?=
 LOCAL ?=
 KUBECTL ?= kubectl
 # The image, and what makes it: docker, podman or buildah. No registry has the default name: a short one, such as
-# my-operator:latest, would let the nodes pull docker.io/library/my-operator.
-IMG ?= registry.invalid/my-operator:latest
+# my-operator:latest, would let the nodes pull docker.io/library/my-operator. With IMAGE_TAG_BASE, the tag is the version.
+IMAGE_TAG_BASE ?= registry.invalid/my-operator
+IMG ?= $(IMAGE_TAG_BASE):$(if $(filter file,$(origin IMAGE_TAG_BASE)),latest,$(VERSION))
 CONTAINER_TOOL ?= docker
+# More flags for it, such as --build-arg and --secret (docs/operations/install.md, Behind a mirror).
+BUILD_FLAGS ?=
 # What of config/components is added, and whether undeploy and uninstall may delete objects unasked.
 COMPONENTS ?=
 FORCE ?=
@@ -35,12 +38,19 @@ DOC = RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
 # Part of the name of the tests to run.
 T ?=
 
+comma := ,
+empty :=
+space := $(empty) $(empty)
+
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt check lint advisories unit test e2e soak bench build kubectl check-darwin pictures reproducible sbom run \
-	install uninstall docker-build docker-push deploy undeploy build-installer chart matrix
+.PHONY: help manifests fmt check lint advisories unit coverage test e2e soak bench build kubectl check-darwin pictures \
+	reproducible sbom run install uninstall docker-build docker-push deploy undeploy build-installer chart matrix
 
 help: ## Show this list.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "; print "Usage: make TARGET... [VARIABLE=VALUE...]"} /^##@ / {print "\n" substr($$0, 5)} \
+		/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Develop
 
 manifests: ## Write the generated part of config/, and docs/reference/, from the Rust types.
 	$(CARGO) build --quiet --workspace --bins
@@ -69,6 +79,11 @@ advisories: ## Look for known vulnerabilities of dependencies, where the RustSec
 unit: ## Run the tests that need no cluster and no Go, in a minute (T=part-of-a-name for some).
 	./hack/test --lib --bins --example greeting --test offline $(T)
 
+coverage: ## Show which lines the tests of `make unit` reach (T=part-of-a-name; ARGS=--html for pages).
+	@cargo llvm-cov --version >/dev/null 2>&1 || { echo "error: cargo-llvm-cov is missing:" \
+		"rustup component add llvm-tools && cargo install --locked cargo-llvm-cov@0.9.1" >&2; exit 1; }
+	$(CARGO) llvm-cov $(ARGS) --workspace --locked --lib --bins --example greeting --test offline -- $(T)
+
 test: ## Run every test that needs no root, with real control planes on loopback (T=part-of-a-name for some).
 	$(BUILD)
 	$(CARGO) test --workspace --locked --quiet --doc
@@ -92,6 +107,8 @@ soak: ## Run the long versions of all tests, and e2e with the image that is ship
 	operator=$$(./hack/release) && SOAK=1 OPERATOR="$$operator" \
 		$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 
+##@ Build
+
 build: ## Build the release binary, target/release/my-operator.
 	$(CARGO) build --release --locked --bin my-operator
 
@@ -114,11 +131,13 @@ reproducible: ## Make all files of a release here and in another folder, and com
 sbom: ## Write target/my-operator.cdx.json: what the image's binary is made of, as CycloneDX.
 	@program=$$(./hack/release) && ./hack/sbom "$$program" "$$(dirname "$$(./hack/built)")/my-operator.cdx.json"
 
+##@ Run and deploy
+
 run: ## Run the operator: on the cluster of kubectl's current context, else on a local one with samples (LOCAL=1: always).
 	@./hack/run $(ARGS)
 
-docker-build: ## Build the image IMG (CONTAINER_TOOL=docker, podman or buildah; SOURCE=URL is told in it).
-	$(CONTAINER_TOOL) build --build-arg VERSION="$(VERSION)" --build-arg SOURCE="$(SOURCE)" --tag "$(IMG)" .
+docker-build: ## Build the image IMG (CONTAINER_TOOL=docker, podman or buildah; BUILD_FLAGS; SOURCE=URL for its label).
+	$(CONTAINER_TOOL) build --build-arg VERSION="$(VERSION)" --build-arg SOURCE="$(SOURCE)" $(BUILD_FLAGS) --tag "$(IMG)" .
 
 docker-push: ## Push the image IMG.
 	$(CONTAINER_TOOL) push "$(IMG)"
@@ -143,10 +162,14 @@ chart: ## Write dist/chart: the Helm chart, with the image IMG.
 	$(CARGO) build --quiet --workspace --bins
 	@"$$(./hack/built)"/my-operator-packaging chart --image "$(IMG)"
 
+##@ Measure
+
 bench: ## Measure the operator beside others (ARGS=--quick to try; ARGS=webhook, at or mydaemonset for a part).
 	$(CARGO) run --release --locked -p my-operator-bench -- $(ARGS)
 
-# The targets that kubebuilder and operator-sdk scaffold, for those who type them (docs/coming-from-tutorials.md).
+##@ What kubebuilder and operator-sdk scaffold
+
+# For those who type them (docs/coming-from-tutorials.md).
 .PHONY: all vet lint-fix test-e2e envtest setup-envtest generate controller-gen kustomize operator-sdk
 
 all: build
@@ -177,15 +200,21 @@ kustomize:
 operator-sdk:
 	@echo "Not needed: \`make bundle\` writes the bundle, and \`make bundle-validate\` checks it."
 
-# The bundle for the Operator Lifecycle Manager (docs/operations/olm.md). The names of the variables are those of operator-sdk.
-BUNDLE_IMG ?= registry.invalid/my-operator-bundle:v$(VERSION)
-BUNDLE_CHANNELS ?= candidate
-CATALOG_IMG ?= registry.invalid/my-operator-catalog:v$(VERSION)
+##@ Operator Lifecycle Manager
+
+# The bundle (docs/operations/olm.md). The variables are those of operator-sdk.
+BUNDLE_IMG ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
+CATALOG_IMG ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
+CHANNELS ?= candidate
+DEFAULT_CHANNEL ?=
+# The default comes first.
+BUNDLE_CHANNELS = $(subst $(space),$(comma),$(strip $(DEFAULT_CHANNEL) \
+	$(filter-out $(DEFAULT_CHANNEL),$(subst $(comma),$(space),$(CHANNELS)))))
 # Where the catalog is written.
 OLM_FOLDER = $(shell dirname "$$(./hack/built)")/olm
 .PHONY: bundle bundle-validate bundle-build bundle-push opm catalog catalog-build catalog-push olm-test
 
-bundle: ## Write the OLM bundle from config/, with the image IMG (COMPONENTS=sample-kinds, BUNDLE_CHANNELS, SOURCE=URL).
+bundle: ## Write the OLM bundle from config/, with the image IMG (COMPONENTS=sample-kinds, CHANNELS, DEFAULT_CHANNEL, SOURCE=URL).
 	$(CARGO) build --quiet --workspace --bins
 	@"$$(./hack/built)"/my-operator-packaging bundle --image "$(IMG)" --channels "$(BUNDLE_CHANNELS)" \
 		$(if $(filter-out unknown,$(SOURCE)),--source "$(SOURCE)") $(COMPONENTS)
@@ -215,7 +244,8 @@ olm-test: ## Install the bundle with OLM's own controllers, on a control plane o
 	$(BUILD)
 	@./hack/olm-test
 
-# CI.
+##@ CI
+
 FOR ?=
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 .PHONY: ci-tools actionlint
@@ -226,7 +256,9 @@ ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-d
 actionlint: ## Check .github/workflows.
 	go run $(ACTIONLINT)
 
-# Releases: docs/releasing.md. A step finds what the steps before it left in target/release-files.
+##@ Releases
+
+# See docs/releasing.md. A step finds what the steps before it left in target/release-files.
 RELEASE_PLATFORMS ?= linux/amd64 linux/arm64
 RELEASE_IMAGE ?= registry.invalid/my-operator
 ARTIFACTS = VERSION="$(VERSION)" SOURCE="$(SOURCE)" RELEASE_PLATFORMS="$(RELEASE_PLATFORMS)" \
@@ -267,6 +299,7 @@ release-upload: ## Create the release VERSION on GitHub with the artifacts (gh).
 release-dry-run: release-artifacts ## Do and verify all of a release with a throw-away key, into a registry on loopback.
 	@$(ARTIFACTS) dry-run
 
-docker-buildx: ## Build and push the image IMG for RELEASE_PLATFORMS by docker buildx.
-	$(CONTAINER_TOOL) buildx build --platform "$$(tr ' ' , <<<"$(RELEASE_PLATFORMS)")" --push \
-		--build-arg VERSION="$(VERSION)" --build-arg SOURCE="$(SOURCE)" --tag "$(IMG)" .
+PLATFORMS ?= $(subst $(space),$(comma),$(RELEASE_PLATFORMS))
+docker-buildx: ## Build and push the image IMG for PLATFORMS=linux/amd64,linux/arm64 by docker buildx.
+	$(CONTAINER_TOOL) buildx build --platform "$(PLATFORMS)" --push \
+		--build-arg VERSION="$(VERSION)" --build-arg SOURCE="$(SOURCE)" $(BUILD_FLAGS) --tag "$(IMG)" .

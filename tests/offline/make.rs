@@ -97,6 +97,56 @@ fn what_kubebuilder_scaffolds_can_be_typed() {
 }
 
 #[test]
+fn the_tutorials_variables_have_their_effect() {
+    for (arguments, expected) in [
+        (
+            "docker-build",
+            r#"--tag "registry.invalid/my-operator:latest""#,
+        ),
+        (
+            "docker-build IMAGE_TAG_BASE=x.example/y VERSION=1.2.3",
+            r#"--tag "x.example/y:1.2.3""#,
+        ),
+        ("docker-build IMG=x.example/y:z", r#"--tag "x.example/y:z""#),
+        ("docker-build BUILD_FLAGS=--pull", " --pull "),
+        (
+            "bundle-build IMAGE_TAG_BASE=x.example/y VERSION=1.2.3",
+            r#"--tag "x.example/y-bundle:v1.2.3""#,
+        ),
+        ("bundle", r#"--channels "candidate""#),
+        (
+            "bundle CHANNELS=alpha,stable",
+            r#"--channels "alpha,stable""#,
+        ),
+        (
+            "bundle CHANNELS=alpha,stable DEFAULT_CHANNEL=stable",
+            r#"--channels "stable,alpha""#,
+        ),
+        ("docker-buildx", r#"--platform "linux/amd64,linux/arm64""#),
+        (
+            "docker-buildx PLATFORMS=linux/s390x",
+            r#"--platform "linux/s390x""#,
+        ),
+    ] {
+        let mut command = Command::new("make");
+        command.args(["--no-print-directory", "--dry-run"]);
+        command.args(arguments.split(' ')).current_dir(checkout());
+        for name in [
+            "IMG",
+            "IMAGE_TAG_BASE",
+            "VERSION",
+            "CHANNELS",
+            "PLATFORMS",
+            "MAKEFLAGS",
+        ] {
+            command.env_remove(name);
+        }
+        let would = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert!(would.contains(expected), "make {arguments}: {would}");
+    }
+}
+
+#[test]
 fn project_lists_every_kind() {
     let project: serde_json::Value = serde_saphyr::from_str(&text("PROJECT")).unwrap();
     let listed: BTreeSet<String> = project["resources"]

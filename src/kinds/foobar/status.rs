@@ -184,7 +184,7 @@ fn outcome_of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> 
                 Phase::Succeeded,
                 "Succeeded",
                 format!(
-                    "the command ended with exit code 0: kubectl logs job/{name} has its output"
+                    "the command ended with exit code 0: kubectl logs job/{name} shows its log"
                 ),
             )
         };
@@ -211,7 +211,7 @@ fn outcome_of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> 
 fn outcome_of_failed_job(name: &str, failed: &JobCondition, exit_code: Option<i32>) -> Outcome {
     if let Some(code) = exit_code {
         let message = format!(
-            "the command ended with exit code {code}: kubectl logs job/{name} has its output"
+            "the command ended with exit code {code}: kubectl logs job/{name} shows its log"
         );
         return Outcome::new(Phase::Failed, "CommandFailed", message);
     }

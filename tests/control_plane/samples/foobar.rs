@@ -187,7 +187,7 @@ async fn a_command_that_fails_is_reported_with_its_exit_code_and_never_retried()
         (COMPLETE, "CommandFailed"),
         (
             MESSAGE,
-            "the command ended with exit code 3: kubectl logs job/x-2 has its output",
+            "the command ended with exit code 3: kubectl logs job/x-2 shows its log",
         ),
     ] {
         assert_eq!(kubectl.field(x, path).await, value, "{path}");
