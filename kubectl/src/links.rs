@@ -18,7 +18,10 @@ const PROGRAM: &str = "kubectl-at";
 /// A link that is there already is left alone: krew makes some, to files of its own.
 pub(crate) fn write(folder: &Path) -> io::Result<()> {
     let program = folder.join(PROGRAM);
-    fs::metadata(&program).map_err(|error| of(&program, &error))?;
+    fs::metadata(&program).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => no_program(folder, &program),
+        _ => of(&program, &error),
+    })?;
     for name in names() {
         let link = folder.join(name);
         if let Err(error) = symlink(PROGRAM, &link) {
@@ -44,8 +47,20 @@ fn names() -> impl Iterator<Item = String> {
         .filter(|name| name.as_str() != PROGRAM)
 }
 
+/// What to do about a folder that lacks the file.
+fn no_program(folder: &Path, program: &Path) -> io::Error {
+    let this = std::env::current_exe().unwrap_or_else(|_| PROGRAM.into());
+    let text = format!(
+        "links in {}, which has no {PROGRAM}: copy it there first: cp {} {}",
+        folder.display(),
+        this.display(),
+        program.display()
+    );
+    io::Error::new(ErrorKind::NotFound, text)
+}
+
 /// The error with the file that it is about.
-fn of(path: &Path, error: &io::Error) -> io::Error {
+pub(crate) fn of(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
@@ -53,6 +68,7 @@ fn of(path: &Path, error: &io::Error) -> io::Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::connection::Failure;
 
     #[test]
     fn every_command_and_its_completion_have_a_name() {
@@ -88,15 +104,22 @@ mod tests {
 
         fs::remove_file(at("kubectl-atrm")).unwrap();
         fs::write(at("kubectl-atrm"), "another program").unwrap();
-        let error = write(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("kubectl-atrm: File exists"), "{error}");
+        let error = Failure::from(write(folder.path()).unwrap_err()).to_string();
+        let taken = at("kubectl-atrm");
+        let expected = format!("error: cannot write {}: File exists", taken.display());
+        assert_eq!(error, expected);
     }
 
     #[test]
     fn a_folder_without_the_program_gets_no_links() {
         let folder = tempfile::tempdir().unwrap();
-        let error = write(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("kubectl-at: No such file"), "{error}");
+        let error = Failure::from(write(folder.path()).unwrap_err()).to_string();
+        let place = folder.path().display();
+        let start = format!(
+            "error: cannot write links in {place}, which has no kubectl-at: copy it there first: cp "
+        );
+        assert!(error.starts_with(&start), "{error}");
+        assert!(error.ends_with(&format!(" {place}/kubectl-at")), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::PROGRAMS;
+use crate::{PROGRAMS, links};
 
 /// The flag that writes the pages. It is for those who package the program, and in no help.
 pub(crate) const FLAG: &str = "--write-man-pages";
 
 /// Writes a page for every command, and every command below it, into the folder.
 pub(crate) fn write(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
+    std::fs::create_dir_all(folder).map_err(|error| links::of(folder, &error))?;
     for program in PROGRAMS {
         let mut command = (program.command)();
         command.build();
@@ -21,9 +21,10 @@ pub(crate) fn write(folder: &Path) -> io::Result<()> {
 }
 
 fn page(command: &clap::Command, name: &str, folder: &Path) -> io::Result<()> {
-    let mut file = File::create(folder.join(format!("{name}.1")))?;
+    let path = folder.join(format!("{name}.1"));
     let man = clap_mangen::Man::new(command.clone()).title(name.to_uppercase());
-    man.render(&mut file)?;
+    let written = File::create(&path).and_then(|mut file| man.render(&mut file));
+    written.map_err(|error| links::of(&path, &error))?;
     for below in command
         .get_subcommands()
         .filter(|it| it.get_name() != "help")

@@ -79,9 +79,10 @@ fn words(error: &Error) -> String {
                 _ => format!("unknown flag: {flag}{close}"),
             }
         }
-        (ErrorKind::InvalidValue, Some(flag), None | Some("")) => {
-            format!("flag needs an argument: {}", name(flag))
-        }
+        (ErrorKind::InvalidValue, Some(flag), None | Some("")) => match name(flag) {
+            "--dry-run" => "write --dry-run=client or --dry-run=server".to_owned(),
+            flag => format!("flag needs an argument: {flag}"),
+        },
         (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(flag), Some(value)) => {
             let reason = error.source().map(ToString::to_string).or_else(|| {
                 let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue) else {
@@ -164,6 +165,10 @@ mod tests {
             ),
             ("kubectl-atq -z", "unknown shorthand flag: 'z' in -z"),
             ("kubectl-atq -o", "flag needs an argument: --output"),
+            (
+                "kubectl-at noon --dry-run",
+                "write --dry-run=client or --dry-run=server",
+            ),
             (
                 "kubectl-atq -o xml",
                 "invalid argument \"xml\" for \"--output\" flag: write wide or name or json or yaml",

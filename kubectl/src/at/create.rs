@@ -1,10 +1,8 @@
 //! `kubectl at`: has a command run at an instant, once.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use chrono::Datelike as _;
 use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser};
 use jiff::Timestamp;
 use kube::Resource as _;
@@ -15,8 +13,8 @@ use serde_json::Value;
 
 use super::echo::{Echo, schedule};
 use super::manifest::Wish;
-use super::moment::{self, Clock};
-use super::{follow, name, object, quote, script, show, template};
+use super::moment::Clock;
+use super::{follow, name, object, quote, script, show, template, when};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
 use crate::{Program, block_on, duration, print, terminal};
@@ -44,9 +42,6 @@ Exit codes of --follow:
   that of the command; 75 if it was not started in time (Missed)
   76 if its end is unknown (Unknown); 130 on ^C, else 1";
 
-/// The years that the API takes (from 1970), and that every time zone can show (to 9999).
-const YEARS: RangeInclusive<i32> = 1970..=9998;
-
 /// Run a command once, at a time as at(1) takes it.
 #[derive(Parser, Debug)]
 #[command(
@@ -58,7 +53,7 @@ const YEARS: RangeInclusive<i32> = 1970..=9998;
     group = ArgGroup::new("looks").args(["cat", "logs"])
 )]
 struct Create {
-    /// When: 16:00 tomorrow, noon + 3 days, teatime fri, 9am nov 24, now + 5 minutes; in the time zone of TZ
+    /// When: 16:00 tomorrow, teatime fri, now + 5 minutes, 1h30m, 2026-11-24T16:00:00Z; in the time zone of TZ
     #[arg(value_name = "TIMESPEC", conflicts_with_all = ["looks", "time"], allow_negative_numbers = true)]
     timespec: Vec<String>,
     /// The program and its arguments; from standard input if absent
@@ -109,7 +104,7 @@ struct Create {
     /// A variable of the environment; can be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "looks", help_heading = "What runs")]
     env: Vec<(String, String)>,
-    /// A file with a Pod, a PodTemplate, or metadata and spec of a pod: what else the pod needs
+    /// A file with a Pod, a PodTemplate, or metadata or spec of a pod: what else the pod needs
     #[arg(
         long,
         value_name = "FILE",
@@ -205,22 +200,15 @@ impl Create {
     }
 
     fn instant(&self, clock: &Clock) -> Result<Timestamp, Failure> {
-        let far = || {
-            let (first, last) = (YEARS.start(), YEARS.end());
-            Failure::Message(format!(
-                "the time is out of range: an At runs in the years {first} to {last}"
-            ))
-        };
-        let now = clock.chrono().ok_or_else(far)?;
-        let read = match &self.time {
-            Some(time) => my_operator_timespec::parse_touch(time, &now),
-            None => my_operator_timespec::parse(&self.timespec.join(" "), &now),
-        };
-        let instant = read.map_err(|error| Failure::Message(error.to_string()))?;
-        if !YEARS.contains(&instant.year()) {
-            return Err(far());
+        if let Some(time) = &self.time {
+            return when::touch(time, clock).map_err(Failure::Message);
         }
-        moment::instant(instant).ok_or_else(far)
+        let words = self.timespec.join(" ");
+        when::instant(&words, clock).map_err(|mistake| {
+            let lacks_command = self.command.is_empty() && self.file.is_none();
+            let hint = lacks_command.then(|| when::missing_dashes(&words, clock));
+            Failure::Message(hint.flatten().unwrap_or(mistake))
+        })
     }
 
     /// The text for the shell, and what a name is made from.
@@ -398,6 +386,23 @@ mod tests {
                     "{error}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_command_without_dashes_gets_a_hint_and_one_with_them_does_not() {
+        let clock = Clock {
+            now: "2026-11-27T12:47:35Z".parse().unwrap(),
+            zone: jiff::tz::TimeZone::UTC,
+        };
+        for (words, hint) in [
+            (&["now", "+", "5", "minutes", "echo", "hi"][..], true),
+            (&["noon", "echo", "--", "ls"], false),
+            (&["noon", "echo", "-f", "x"], false),
+        ] {
+            let error = parsed(words).unwrap().instant(&clock).unwrap_err();
+            let error = error.to_string();
+            assert_eq!(error.contains("write -- before"), hint, "{error}");
         }
     }
 

@@ -69,6 +69,10 @@ impl Wish {
             Some(file) => pod_template(file)?,
             None => Map::new(),
         };
+        let has_flags = self.service_account.is_some() || !self.env.is_empty();
+        if !has_flags && !template.contains_key("spec") {
+            return Ok(Some(template.into()));
+        }
         let spec = template.entry("spec").or_insert_with(|| json!({}));
         let spec = spec
             .as_object_mut()
@@ -109,7 +113,7 @@ fn pod_template(file: &Value) -> Result<Map<String, Value>, Failure> {
         None | Some("Pod") => file,
         Some(kind) => {
             let text = format!(
-                "--template: a {kind} is no pod template: give a Pod, a PodTemplate, or metadata and spec"
+                "--template: a {kind} is no pod template: give a Pod, a PodTemplate, or metadata or spec"
             );
             return Err(Failure::Message(text));
         }
@@ -124,9 +128,8 @@ fn pod_template(file: &Value) -> Result<Map<String, Value>, Failure> {
     if let Some(metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|name, _| name == "labels" || name == "annotations");
     }
-    if !kept.contains_key("spec") {
-        let text =
-            "--template: the file has no spec: give a Pod, a PodTemplate, or metadata and spec";
+    if kept.is_empty() {
+        let text = "--template: the file has no metadata and no spec: give a Pod, a PodTemplate, or metadata or spec";
         return Err(Failure::Message(text.to_owned()));
     }
     Ok(kept)
@@ -214,14 +217,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_have_no_spec_as_the_field_may() {
+        let file = json!({"metadata": {"annotations": {"a": "b"}}});
+        let mut wish = Wish {
+            template: Some(file.clone()),
+            ..wish()
+        };
+        assert_eq!(wish.manifest().unwrap()["spec"]["template"], file);
+        wish.service_account = Some("reporter".to_owned());
+        let spec = &wish.manifest().unwrap()["spec"]["template"]["spec"];
+        assert_eq!(spec, &json!({"serviceAccountName": "reporter"}));
+    }
+
+    #[test]
     fn a_file_that_is_no_template_is_a_mistake() {
         for (file, part) in [
             (
                 json!({"kind": "Deployment"}),
                 "a Deployment is no pod template",
             ),
-            (json!({"metadata": {}}), "has no spec"),
-            (json!([]), "has no spec"),
+            (json!({"containers": []}), "has no metadata and no spec"),
+            (json!([]), "has no metadata and no spec"),
             (json!({"spec": 5}), "spec must be an object"),
             (json!({"spec": {"containers": 5}}), "must be a list"),
             (

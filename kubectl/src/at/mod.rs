@@ -17,6 +17,7 @@ mod quote;
 mod script;
 mod show;
 mod template;
+mod when;
 mod zone;
 
 pub(crate) use object::KIND;

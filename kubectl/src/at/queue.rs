@@ -28,7 +28,12 @@ const MAX_COMMAND: usize = 60;
 
 /// List Ats that are to run or running, in order.
 #[derive(Parser, Debug)]
-#[command(name = "kubectl-atq", bin_name = "kubectl atq", version)]
+#[command(
+    name = "kubectl-atq",
+    bin_name = "kubectl atq",
+    version,
+    override_usage = "kubectl atq [flags]"
+)]
 struct Queue {
     /// List those of all namespaces
     #[arg(short = 'A', long)]
@@ -39,7 +44,7 @@ struct Queue {
     /// Only those with these labels, such as app=report,tier!=test
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// How to print them
+    /// How to print them: wide is a table with whole commands, name is for other commands of kubectl
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Format>,
     /// Print no header
@@ -49,15 +54,12 @@ struct Queue {
     connection: Flags,
 }
 
+// Without a text for each value: clap would make --help a longer page than -h for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// A table with whole commands
     Wide,
-    /// Names for other commands of kubectl
     Name,
-    /// The objects as JSON
     Json,
-    /// The objects as YAML
     Yaml,
 }
 
@@ -175,5 +177,21 @@ impl Queue {
             table.row(row.cells);
         }
         table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_help_is_as_compact_as_that_of_kubectl_at() {
+        let help = |flag: &str| {
+            let shown = Queue::command().try_get_matches_from(["kubectl-atq", flag]);
+            shown.unwrap_err().to_string()
+        };
+        assert_eq!(help("--help"), help("-h"));
+        assert!(help("-h").contains("Usage: kubectl atq [flags]\n"));
     }
 }

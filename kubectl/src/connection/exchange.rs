@@ -107,8 +107,11 @@ impl LogLine {
     fn new(server: &str, method: &Method, uri: &Uri) -> Self {
         // The layers within this one put the address of the server before the path.
         let server = server.trim_end_matches('/');
+        // kube writes `?` before no parameter, and `&` before the first one.
+        let path = uri.to_string().replacen("?&", "?", 1);
+        let path = path.trim_end_matches('?');
         Self {
-            request: format!("{method} {server}{uri}"),
+            request: format!("{method} {server}{path}"),
             sent: Instant::now(),
         }
     }
@@ -179,6 +182,14 @@ mod tests {
             "{text}"
         );
         assert!(line.text(None).contains("limit=1 no answer in "));
+        for (uri, logged) in [
+            ("/ats?&dryRun=All", "/ats?dryRun=All"),
+            ("/ats/x?", "/ats/x"),
+        ] {
+            let line = LogLine::new("https://h", &Method::POST, &Uri::from_static(uri));
+            let start = format!("POST https://h{logged} no answer");
+            assert!(line.text(None).starts_with(&start), "{uri}");
+        }
     }
 
     #[test]

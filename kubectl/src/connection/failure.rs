@@ -99,6 +99,10 @@ impl fmt::Display for Failure {
             Self::Server(status) => return f.write_str(&of_server(status)),
             Self::Unreachable(text) | Self::Refused(text) => text.clone(),
             Self::Message(text) => format!("error: {text}"),
+            // An error with a text of its own names the file.
+            Self::Output(error) if error.get_ref().is_some() => {
+                format!("error: cannot write {}", root(error))
+            }
             Self::Output(error) => format!("error: cannot write the output: {}", root(error)),
         };
         f.write_str(&terminal::harmless(&text))
@@ -336,6 +340,19 @@ mod tests {
             text.starts_with("error: the answer of h:6443 cannot be read"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_named() {
+        let full = || io::Error::from_raw_os_error(28);
+        let named = io::Error::new(full().kind(), format!("/x/kubectl-atq: {}", full()));
+        for (error, words) in [
+            (full(), "the output: No space left on device"),
+            (named, "/x/kubectl-atq: No space left on device"),
+        ] {
+            let expected = format!("error: cannot write {words}");
+            assert_eq!(Failure::Output(error).to_string(), expected);
+        }
     }
 
     #[test]

@@ -79,11 +79,7 @@ impl Rules for AtRules {
         let schedule = check_schedule(spec, &mut findings);
         let text = spec.command.as_deref().unwrap_or_default();
         command::check("spec.command", text, &mut findings);
-        check_image(
-            "spec.image",
-            spec.image.as_deref().unwrap_or_default(),
-            &mut findings,
-        );
+        check_own_image(spec.image.as_deref().unwrap_or_default(), &mut findings);
         check_shell(spec, &mut findings);
         if let Some(template) = &spec.template {
             check_template(template, &mut findings);
@@ -224,6 +220,18 @@ fn check_schedule(spec: &AtSpec, findings: &mut Findings) -> Option<Schedule> {
             findings.fault(Fault::invalid("spec.schedule", text, &error.to_string()));
         })
         .ok()
+}
+
+/// Only an image that is left out has a default.
+fn check_own_image(image: &str, findings: &mut Findings) {
+    if image.is_empty() {
+        let detail = format!(
+            "image is required: name one, or leave the field out, which means {DEFAULT_IMAGE}"
+        );
+        findings.fault(Fault::required("spec.image", &detail));
+    } else {
+        check_image("spec.image", image, findings);
+    }
 }
 
 fn check_shell(spec: &AtSpec, findings: &mut Findings) {
@@ -508,6 +516,10 @@ mod tests {
                 "spec.schedule: Invalid value: \"2026-04-12 10:12:00Z\": at character 11: expected an upper-case T between date and time",
             ),
             (
+                json!({"schedule": "16:00"}),
+                "spec.schedule: Invalid value: \"16:00\": at character 1: expected an instant such as 2026-04-12T10:12:00Z, or now, or now + 5 minutes",
+            ),
+            (
                 json!({"command": null}),
                 "spec.command: Required value: command is required",
             ),
@@ -525,7 +537,7 @@ mod tests {
             ),
             (
                 json!({"image": ""}),
-                "spec.image: Required value: image is required",
+                "spec.image: Required value: image is required: name one, or leave the field out, which means bash:5.3",
             ),
             (
                 json!({"shell": []}),

@@ -67,7 +67,9 @@ pub fn parse(text: &str) -> Result<Schedule, ScheduleError> {
         rest: text,
         character: 1,
     };
-    if text.starts_with(|c: char| c.is_ascii_digit()) {
+    // A number that begins a date: `16:00` and `5 minutes` are mistakes of another kind than a wrong digit.
+    let after_digits = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    if after_digits.len() < text.len() && after_digits.starts_with('-') {
         instant(&mut reader).map(Schedule::At)
     } else if reader.take("now") {
         relative(&mut reader)
@@ -347,6 +349,12 @@ mod tests {
             ("tomorrow", 1),
             ("NOW", 1),
             ("Now", 1),
+            ("16:00", 1),
+            ("1600", 1),
+            ("9am", 1),
+            ("5 minutes", 1),
+            ("24.11.2026", 1),
+            ("24-11-2026", 3),
             ("20264-04-12T10:12:00Z", 5),
             ("1969-12-31T23:59:59Z", 1),
             ("2026-13-12T10:12:00Z", 6),
@@ -400,6 +408,13 @@ mod tests {
             error.to_string(),
             "at character 11: expected an upper-case T between date and time"
         );
+        for text in ["tomorrow", "16:00", "1h", "+5 minutes"] {
+            assert_eq!(
+                parse(text).unwrap_err().to_string(),
+                "at character 1: expected an instant such as 2026-04-12T10:12:00Z, or now, or now + 5 minutes",
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -481,7 +481,7 @@ async fn hostile_text_of_an_at_is_shown_and_does_nothing() {
     );
     let terminal = run(&["at", "--logs", "waits", "--follow"]);
     terminal
-        .until_shown(&format!("at/waits waits: {SHOWN}: {SHOWN}"))
+        .until_shown(&format!("{SHOWN}: at/waits waits: {SHOWN}"))
         .await;
     terminal.enter(CTRL_C);
     let shown = terminal.end().await.in_order(130);

@@ -42,12 +42,13 @@ pub(super) fn stage(item: &Item, clock: &Clock) -> Stage {
     }
     let name = &item.name;
     let reason = status.reason.as_deref().filter(|it| !it.is_empty());
+    // The reason first: a line that is too long for the terminal loses its middle.
     let why = reason.map(|reason| match status.message.as_deref() {
-        Some(message) if !message.is_empty() => format!("{reason}: {message}"),
-        _ => reason.to_owned(),
+        Some(message) if !message.is_empty() => format!("{reason}: at/{name} waits: {message}"),
+        _ => format!("{reason}: at/{name} waits"),
     });
     match status.phase.unwrap_or_default() {
-        Phase::Running => Stage::Started(why.map(|why| format!("at/{name} waits: {why}"))),
+        Phase::Running => Stage::Started(why),
         Phase::Done => Stage::Over(Outcome {
             code: 1,
             words: format!("at/{name} is over, and its status has no result"),
@@ -79,7 +80,7 @@ fn pending(
         );
     }
     if let Some(why) = why {
-        return (format!("at/{name} waits: {why}"), none);
+        return (why, none);
     }
     if let Some(due) = due.filter(|due| *due > clock.now) {
         let lasting = format!("at/{name} will run {}", clock.local(due));
@@ -215,7 +216,7 @@ mod tests {
             json!({"phase": "PENDING", "reason": "PodRefused", "message": "exceeded quota"});
         assert_eq!(
             staged(&at("2026-11-27T15:00:00Z"), &refused),
-            waiting("at/x waits: PodRefused: exceeded quota", "")
+            waiting("PodRefused: at/x waits: exceeded quota", "")
         );
         let suspended = json!({"phase": "PENDING", "reason": "Suspended", "message": "m"});
         let Stage::Waiting(text, _) = staged(&at("2026-11-27T15:00:00Z"), &suspended) else {
@@ -235,7 +236,7 @@ mod tests {
                 &json!({}),
                 &json!({"phase": "RUNNING", "reason": "ImagePullBackOff", "message": "m"})
             ),
-            Stage::Started(Some("at/x waits: ImagePullBackOff: m".to_owned()))
+            Stage::Started(Some("ImagePullBackOff: at/x waits: m".to_owned()))
         );
     }
 
