@@ -12,7 +12,7 @@ use my_operator_admission::rules::{Findings, Rules, Subject, decode_and_validate
 use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
-use my_operator_runtime::reconcile::{call, if_there, raw, write};
+use my_operator_runtime::reconcile::{call_status, if_there, raw, write};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use simulated_apiserver::{Options, Resource, Server};
@@ -102,7 +102,7 @@ impl Reconciler for GreetingReconciler {
         }
         let (client, uid, version) = (&self.context.client, &greeting.uid, &greeting.version);
         let request = write::status::<raw::Object<Greeting>, _>(client, key, uid, version, &status);
-        if_there(call("write the status", key, request).await)?;
+        if_there(call_status::<raw::Object<Greeting>, _>(client, key, uid, request).await)?;
         Ok(Action {
             did: status.text,
             ..Action::default()

@@ -13,11 +13,11 @@ use my_operator_admit as admit;
 use crate::check;
 use crate::kinds::{self, REGISTRY};
 use crate::manifests;
-use my_operator_runtime::telemetry::logs;
+use my_operator_telemetry::logs;
 
 /// A Kubernetes operator: admission webhooks and reconcilers of its kinds in one process.
 #[derive(Debug, Parser)]
-#[command(name = "my-operator", version, max_term_width = 100)]
+#[command(name = "my-operator", version, max_term_width = 100, after_help = help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -60,6 +60,26 @@ enum Command {
     /// Check an installation, or with --pre whether one can be made.
     #[command(after_help = CHECK_HELP)]
     Check(check::Flags),
+}
+
+/// The kinds, what to begin with, and where to read on.
+fn help() -> String {
+    let names = |by_default: bool| {
+        let kinds = REGISTRY.iter().filter(|kind| kind.by_default == by_default);
+        let names = kinds.map(|kind| (kind.admission.resource)().kind);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "Kinds: {}; with --kinds also {}.
+
+  my-operator check --pre                   may it be installed in the cluster of the kubeconfig?
+  my-operator run --webhooks=false          reconcile from here, without webhooks
+  my-operator admit -f manifests/ -R        judge manifests
+
+Documentation: docs/README.md in the repository.",
+        names(true),
+        names(false)
+    )
 }
 
 const ADMIT_HELP: &str = "\
@@ -106,7 +126,7 @@ fn complain(error: &anyhow::Error) {
     let _ = writeln!(
         std::io::stderr(),
         "error: {}",
-        my_operator_runtime::client::explain(error.as_ref())
+        my_operator_client::explain(error.as_ref())
     );
 }
 
@@ -203,6 +223,15 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_names_every_kind() {
+        let help = Cli::command().render_help().to_string();
+        for kind in REGISTRY {
+            let name = (kind.admission.resource)().kind;
+            assert!(help.contains(&*name), "{name}: {help}");
+        }
     }
 
     #[test]

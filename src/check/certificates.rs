@@ -10,7 +10,7 @@ use super::fetch::{Cluster, Fetched, Resource};
 use super::installation::Installation;
 use super::report::Finding;
 use my_operator_certs::inspect::{self, Bundle, Served, is_overdue};
-use my_operator_runtime::client;
+use my_operator_client as client;
 
 const BUNDLE: &str = "ca-bundle";
 const CERTIFICATE: &str = "certificate";

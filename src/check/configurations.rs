@@ -42,13 +42,7 @@ pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Config
     } else {
         ""
     };
-    let list = |index: usize| async move {
-        let (plural, _) = KINDS[index];
-        cluster
-            .list(Resource::cluster(GROUP, "v1", plural), label)
-            .await
-    };
-    let (mutating, validating) = tokio::join!(list(0), list(1));
+    let [mutating, validating] = list(cluster, label).await;
     let [first, second] = manifests::configurations(
         &installed.kinds,
         &installed.names,
@@ -68,6 +62,25 @@ pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Config
         judge(KINDS[0].1, &first, mutating),
         judge(KINDS[1].1, &second, validating),
     ]
+}
+
+/// The entries of all configurations with our label.
+pub(super) async fn entries(cluster: &Cluster) -> Fetched<Vec<Value>> {
+    let [mutating, validating] = list(cluster, LABEL).await;
+    let all = mutating?.into_iter().chain(validating?);
+    let entries = all.map(|mut it| it["webhooks"].take());
+    let entries = entries.filter_map(|it| it.as_array().cloned());
+    Ok(entries.flatten().collect())
+}
+
+/// All mutating and all validating configurations with that label.
+async fn list(cluster: &Cluster, label: &str) -> [Fetched<Vec<Value>>; 2] {
+    let [mutating, validating] = KINDS.map(|(plural, _)| {
+        let resource = Resource::cluster(GROUP, "v1", plural);
+        cluster.list(resource, label)
+    });
+    let (mutating, validating) = tokio::join!(mutating, validating);
+    [mutating, validating]
 }
 
 /// That there is no configuration.

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::report::Finding;
-use my_operator_runtime::client::{ServerClock, explain};
-use my_operator_runtime::clock;
+use my_operator_client::clock;
+use my_operator_client::{ServerClock, explain};
 
 /// The time limit of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::fetch::{Cluster, Fetched, Resource, Unread};
-use super::report::Finding;
+use super::report::{Finding, Level};
 use crate::kinds::{self, Kind, REGISTRY};
 use crate::manifests::{Names, PREFIX};
 
@@ -24,7 +24,29 @@ pub(super) struct Installation {
     pub(super) leader_election: bool,
     /// The Secret behind `--webhook-cert-path`; None if the operator keeps an authority of its own.
     pub(super) certificate_secret: Option<String>,
+    place: Place,
     pub(super) finding: Finding,
+}
+
+/// What the cluster shows of an operator that runs outside of it.
+#[derive(Debug)]
+pub(super) struct Outside {
+    /// What shows that it is there.
+    pub(super) sign: String,
+    /// The kinds that its webhooks serve; none if it has no webhooks.
+    pub(super) kinds: Vec<&'static Kind>,
+    /// The namespaces whose objects they review; none for all.
+    pub(super) namespaces: Vec<String>,
+    /// Whether it has webhooks, or may have.
+    pub(super) webhooks: bool,
+}
+
+/// Where the operator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Cluster,
+    /// Without a Deployment.
+    Outside,
 }
 
 impl Installation {
@@ -77,6 +99,26 @@ impl Installation {
         Self::of(namespace, deployment, finding)
     }
 
+    /// An operator without a Deployment.
+    pub(super) fn outside(namespace: &str, found: Outside) -> Self {
+        let text = format!(
+            "the operator runs outside of the cluster ({}): replicas, version and rights are not checked",
+            found.sign
+        );
+        let this = Self::of(namespace, None, Finding::warning(CHECK, text));
+        Self {
+            kinds: if found.kinds.is_empty() {
+                this.kinds
+            } else {
+                found.kinds
+            },
+            namespaces: found.namespaces,
+            webhooks: found.webhooks,
+            place: Place::Outside,
+            ..this
+        }
+    }
+
     fn of(namespace: &str, deployment: Option<Value>, finding: Finding) -> Self {
         let pod = deployment
             .as_ref()
@@ -110,9 +152,20 @@ impl Installation {
             own_configurations: !is_off("webhook-configurations"),
             leader_election: !is_off("leader-elect"),
             certificate_secret: secret.map(Option::unwrap_or_default),
+            place: Place::Cluster,
             deployment,
             finding,
         }
+    }
+
+    /// Whether there is no Deployment.
+    pub(super) fn is_missing(&self) -> bool {
+        self.deployment.is_none() && self.finding.level == Level::Failed
+    }
+
+    /// Whether the operator runs outside of the cluster.
+    pub(super) fn is_outside(&self) -> bool {
+        self.place == Place::Outside
     }
 
     /// The namespace of the operator.
@@ -186,7 +239,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::report::Level;
 
     fn found(args: &[&str], env: &Value) -> Installation {
         let deployment = json!({"metadata": {"name": "release"}, "spec": {"template": {"spec": {

@@ -10,6 +10,7 @@ mod crds;
 mod fetch;
 mod installation;
 mod lease;
+mod outside;
 mod pre;
 mod replicas;
 pub mod report;
@@ -30,7 +31,7 @@ use crate::run::api_server::new_enough;
 use crate::run::own_namespace::own_namespace;
 use fetch::{Cluster, Fetched, Resource};
 use installation::Installation;
-use my_operator_runtime::client;
+use my_operator_client as client;
 use report::{Finding, Report};
 use rights::User;
 
@@ -168,7 +169,12 @@ fn server(version: Fetched<Value>) -> anyhow::Result<Finding> {
 
 /// The findings on an installation, in the order in which they depend on each other.
 async fn installed(cluster: &Cluster, namespace: &str, address: Option<&str>) -> Vec<Finding> {
-    let installed = Installation::read(cluster, namespace).await;
+    let mut installed = Installation::read(cluster, namespace).await;
+    if installed.is_missing()
+        && let Some(found) = outside::find(cluster, namespace).await
+    {
+        installed = Installation::outside(namespace, found);
+    }
     let crds = installed
         .kinds
         .iter()
@@ -184,7 +190,7 @@ async fn installed(cluster: &Cluster, namespace: &str, address: Option<&str>) ->
     let mut findings = vec![installed.finding];
     findings.extend(replicas);
     findings.extend(crds);
-    findings.push(rights);
+    findings.extend(rights);
     findings.extend(leader);
     findings.extend(webhooks);
     findings
@@ -221,7 +227,12 @@ async fn webhooks(
     address: Option<&str>,
 ) -> Vec<Finding> {
     if !installed.webhooks {
-        let text = "turned off by --webhooks=false: objects are stored without validation";
+        let why = if installed.is_outside() {
+            "no webhook configuration calls the operator"
+        } else {
+            "turned off by --webhooks=false"
+        };
+        let text = format!("{why}: objects are stored without validation");
         return vec![Finding::warning("webhooks", text)];
     }
     let configurations = configurations::read(cluster, installed).await;
@@ -238,7 +249,11 @@ async fn webhooks(
     findings
 }
 
-async fn rights(cluster: &Cluster, installed: &Installation) -> Finding {
+async fn rights(cluster: &Cluster, installed: &Installation) -> Option<Finding> {
+    if installed.is_outside() {
+        // Its user is not known.
+        return None;
+    }
     let needed = manifests::rights(&Scope {
         kinds: &installed.kinds,
         namespaces: &installed.namespaces,
@@ -251,7 +266,8 @@ async fn rights(cluster: &Cluster, installed: &Installation) -> Finding {
     let user = User::service_account(cluster, namespace, account).await;
     let count = needed.len();
     let missing = rights::missing(cluster, &user, needed).await;
-    rights::judge(&format!("{namespace}/{account}"), count, missing)
+    let finding = rights::judge(&format!("{namespace}/{account}"), count, missing);
+    Some(finding)
 }
 
 async fn leader(
@@ -266,10 +282,9 @@ async fn leader(
     let leases = leases.within(installed.namespace());
     let lease = cluster.get(leases, installed.names.lease()).await;
     let pods: Option<Vec<&str>> = pods.map(|all| all.iter().map(String::as_str).collect());
-    Some(lease::judge(
-        installed.names.lease(),
-        lease,
-        pods.as_deref(),
-        cluster.now(),
-    ))
+    let name = installed.names.lease();
+    let finding = lease::judge(name, lease, pods.as_deref(), cluster.now());
+    // Outside of a cluster, the operator leads without an election by default.
+    let counts = !installed.is_outside() || finding.level != report::Level::Failed;
+    counts.then_some(finding)
 }

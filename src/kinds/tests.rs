@@ -1,8 +1,11 @@
 //! What holds for every kind.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use simulated_apiserver::{
     Decision, KubeletOptions, Options, Resource, Server, Site, Status, Verb,
@@ -12,21 +15,28 @@ use tokio::time::sleep;
 use super::{Kind, REGISTRY};
 use my_operator_runtime::reconcile::Context;
 
-/// A server that knows the kind.
-fn server_of(kind: &Kind) -> Server {
-    let server = Server::new(Options::default());
+/// The resource of the kind.
+fn resource(kind: &Kind) -> Resource {
     let crd = (kind.crd)().spec;
     let version = &crd.versions[0].name;
     let (name, plural) = (&crd.names.kind, &crd.names.plural);
-    server.register(Resource::custom(&crd.group, version, name, plural));
+    Resource::custom(&crd.group, version, name, plural)
+}
+
+/// A server that knows the kind.
+fn server_of(kind: &Kind) -> Server {
+    let server = Server::new(Options::default());
+    server.register(resource(kind));
     server
 }
 
-/// Starts the reconciler of the kind.
-fn start(kind: &Kind, server: &Server) {
+/// Starts the reconciler of the kind. Returns its metrics.
+fn start(kind: &Kind, server: &Server) -> Arc<Mutex<Registry>> {
     let (context, teller) = Context::new(server.client("operator"), server.clock().source());
+    let registry = context.registry.clone();
     tokio::spawn(teller.run(context.stop.clone()));
     tokio::spawn(kind.start.run_with_defaults(context).unwrap());
+    registry
 }
 
 /// Creates the first sample of the kind. Returns its name.
@@ -77,6 +87,34 @@ async fn events_shorten_no_pause_after_a_failure_of_any_kind() {
         // Without an answer of the API server the pause doubles.
         let tried = attempts(kind, Status::internal_error("etcd")).await;
         assert!((5..=9).contains(&tried.len()), "{}: {tried:?}", kind.name);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crd_without_a_status_subresource_is_reported_by_every_kind() {
+    for kind in REGISTRY {
+        let server = Server::new(Options::default());
+        server.register(resource(kind).without_status());
+        let kubelet = server.kubelet(KubeletOptions::default());
+        kubelet.add_node("n");
+        let registry = start(kind, &server);
+        create(kind, &server);
+        sleep(Duration::from_mins(10)).await;
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry.lock()).unwrap();
+        let errors = page
+            .lines()
+            .filter(|line| line.starts_with("my_operator_reconcile_errors_total{"));
+        let errors: Vec<&str> = errors.collect();
+        let only = "category=\"NoStatusSubresource\"";
+        assert!(
+            errors.len() == 1 && errors[0].contains(only),
+            "{}: {errors:?}",
+            kind.name
+        );
+        let count = errors[0].rsplit(' ').next().unwrap().parse::<u32>();
+        // With backoff, and as long as it is so.
+        assert!((10..=20).contains(&count.unwrap()), "{errors:?}");
     }
 }
 

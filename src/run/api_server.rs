@@ -6,9 +6,9 @@ use anyhow::bail;
 use kube::Client;
 use tokio::time::{sleep, timeout};
 
-use my_operator_runtime::client::explain;
-use my_operator_runtime::reconcile::backoff::Exponential;
-use my_operator_runtime::telemetry::probes::Gate;
+use my_operator_client::backoff::Exponential;
+use my_operator_client::explain;
+use my_operator_telemetry::probes::Gate;
 
 /// The oldest minor version of Kubernetes 1 that the API types know.
 const OLDEST_MINOR: u32 = 33;
@@ -73,7 +73,7 @@ mod tests {
     use tower::util::MapFutureLayer;
 
     use super::*;
-    use my_operator_runtime::telemetry::probes::Gates;
+    use my_operator_telemetry::probes::Gates;
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_slow_is_reached_at_the_first_attempt() {

@@ -13,7 +13,7 @@ use crate::kinds::shared::flag_values::{duration, period};
 use crate::kinds::{self, Kind};
 use crate::manifests::{self, Names};
 use my_operator_certs;
-use my_operator_runtime::telemetry::logs;
+use my_operator_telemetry::logs;
 
 /// The default maximum of worker threads.
 const MAX_DEFAULT_THREADS: usize = 4;

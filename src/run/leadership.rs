@@ -14,13 +14,13 @@ use tokio_util::task::AbortOnDropHandle;
 use super::flags::Flags;
 use super::thread::Thread;
 use crate::manifests::PREFIX;
+use my_operator_client::ServerClock;
+use my_operator_client::{self as client, clock};
 use my_operator_leader::{Elector, Fence, Periods, Settings, Term};
-use my_operator_runtime::client::ServerClock;
 use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
 use my_operator_runtime::reconcile::health::Health;
-use my_operator_runtime::telemetry::metrics;
-use my_operator_runtime::telemetry::probes::{Note, Notes};
-use my_operator_runtime::{client, clock};
+use my_operator_telemetry::metrics;
+use my_operator_telemetry::probes::{Note, Notes};
 
 /// A replica that waits to lead. It renews its lease on a thread and connections of its own, so that no load of reviews
 /// and reconciles makes it lose the leadership.

@@ -28,9 +28,9 @@ use thread::Thread;
 use webhooks::Wiring;
 
 use crate::kinds::{self, Kind};
-use my_operator_runtime::client;
-use my_operator_runtime::telemetry::probes::{Gates, Heartbeat, Notes};
-use my_operator_runtime::telemetry::{metrics, probes};
+use my_operator_client as client;
+use my_operator_telemetry::probes::{Gates, Heartbeat, Notes};
+use my_operator_telemetry::{metrics, probes};
 
 /// How long the cluster gets to stop sending requests, unless a flag says otherwise.
 const SHUTDOWN_DELAY_IN_CLUSTER: Duration = Duration::from_secs(5);

@@ -14,13 +14,13 @@ use super::leadership::{self, Candidate};
 use super::process::{Tasks, until_ended};
 use super::webhooks::{CertificateGates, Certificates};
 use crate::kinds::Kind;
+use my_operator_client::clock;
 use my_operator_leader::Term;
-use my_operator_runtime::clock;
 use my_operator_runtime::reconcile::Context;
 use my_operator_runtime::reconcile::event;
 use my_operator_runtime::reconcile::health::Health;
 use my_operator_runtime::reconcile::metrics::Metrics;
-use my_operator_runtime::telemetry::probes::Gate;
+use my_operator_telemetry::probes::Gate;
 
 /// All that needs the API server.
 pub(super) struct Operate {

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use my_operator_runtime::reconcile::health::Health;
-use my_operator_runtime::telemetry::probes::{Gate, Gates};
+use my_operator_telemetry::probes::{Gate, Gates};
 
 /// Time limit for requests and reconciles in flight at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(20);

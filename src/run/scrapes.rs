@@ -17,9 +17,9 @@ use super::flags::{Flags, OptionalAddress};
 use super::process::Process;
 use super::webhooks::service_names;
 use my_operator_certs::{BundleTarget, Files, SelfSigned};
-use my_operator_runtime::client::call::{self, Call};
-use my_operator_runtime::telemetry::access::{self, Ask, Verdict};
-use my_operator_runtime::{client, clock};
+use my_operator_client::call::{self, Call};
+use my_operator_client::{self as client, clock};
+use my_operator_telemetry::access::{self, Ask, Verdict};
 
 /// The address of the metrics endpoint, if it is on.
 pub(super) fn address(flags: &Flags) -> OptionalAddress {

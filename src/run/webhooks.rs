@@ -15,10 +15,10 @@ use super::process::Process;
 use crate::kinds::Kind;
 use crate::manifests::{self, ClientConfig, Names};
 use my_operator_certs::{BundleTarget, CertManager, Files, Named};
+use my_operator_client::{self as client, clock};
 use my_operator_runtime::reconcile::health::Health;
-use my_operator_runtime::telemetry::metrics;
-use my_operator_runtime::telemetry::probes::{Gate, Gates};
-use my_operator_runtime::{client, clock};
+use my_operator_telemetry::metrics;
+use my_operator_telemetry::probes::{Gate, Gates};
 
 /// The source of the webhooks' certificates.
 pub(super) enum Certificates {

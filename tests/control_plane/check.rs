@@ -13,7 +13,8 @@ use rustls::crypto::aws_lc_rs;
 use tokio_rustls::TlsAcceptor;
 
 use crate::harness::{
-    self, Kubectl, NAMESPACE, OwnPlane, Said, checkout, operator_program, run, try_wait,
+    self, Kubectl, NAMESPACE, Operator, OwnPlane, Said, TIMEOUT, checkout, operator_program, run,
+    try_wait,
 };
 
 const VALIDATING: &str =
@@ -188,7 +189,39 @@ async fn each_fault_of_an_installation_is_one_line() {
     let lease = r#"patch lease/my-operator --type=merge -p {"spec":{"holderIdentity":"a_b","leaseDurationSeconds":15,"renewTime":"2026-01-01T00:00:00.000000Z"}}"#;
     here.kubectl(lease).await;
     here.until_line("", &["✗ leader", "a_b is stale"], 1).await;
+    outside(&here).await;
     here.plane.stop().await;
+}
+
+/// As `make run` starts it: without a Deployment, an election and the ServiceAccount.
+async fn outside(here: &Environment) {
+    here.kubectl(&format!("delete {DEPLOYMENT}")).await;
+    let all = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
+    let label = "app.kubernetes.io/name=my-operator";
+    here.kubectl(&format!("delete {all} -l {label}")).await;
+    let kubeconfig = here.cluster().kubeconfig();
+    let operator = Operator::spawn(here.cluster(), "outside", kubeconfig, &[]);
+    operator.until_ready().await;
+    let line = [
+        "! installation",
+        "outside of the cluster",
+        &operator.webhook,
+    ];
+    here.until_line("--wait 60s", &line, 0).await;
+    let (said, _) = here.check("").await;
+    let not_checked = ["replicas", "version", "rights", "leader"];
+    let checks = CHECKS.iter().filter(|check| !not_checked.contains(check));
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), checks.clone().count() + 1, "{}", said.out);
+    for (line, check) in lines.iter().zip(checks) {
+        let mark = if *check == "installation" { "!" } else { "✔" };
+        assert!(
+            line.starts_with(&format!("{mark} {check}: ")),
+            "{}",
+            said.out
+        );
+    }
+    assert!(operator.process.stop(TIMEOUT).await.success());
 }
 
 async fn json(here: &Environment) {

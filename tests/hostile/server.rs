@@ -12,11 +12,11 @@ use my_operator::kinds;
 use my_operator_admission as admission;
 use my_operator_certs::ServedCertificate;
 use my_operator_certs::authority::Authority;
-use my_operator_runtime::clock;
-use my_operator_runtime::telemetry::probes;
+use my_operator_client::clock;
 use my_operator_serving::{
     Counters, Limits, Rejection, Shutdown, bind, serve, serve_plain, tls_config,
 };
+use my_operator_telemetry::probes;
 use prometheus_client::registry::Registry;
 use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;

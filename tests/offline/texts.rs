@@ -10,7 +10,7 @@ use my_operator_admit::read::{Source, decode};
 use my_operator_admit::report;
 use my_operator_certs::authority::Authority;
 use my_operator_certs::inspect::{Bundle, Served};
-use my_operator_runtime::client;
+use my_operator_client as client;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 

@@ -103,23 +103,37 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
     }
     let verdict = (webhook.judge)(&request, (webhook.clock)());
     webhook.metrics.refused(&verdict.faults);
-    // User input is escaped: neither log format escapes all characters that start a new line or reverse the text.
-    tracing::info!(
-        uid = &*short(&request.uid),
-        webhook = webhook.path,
-        kind = &*short(&request.kind.kind),
-        namespace = &*short(&request.namespace),
-        name = &*short(&verdict.name),
-        operation = &*short(&request.operation),
-        user = &*short(&request.user_info.username),
-        dry_run = request.dry_run.unwrap_or_default(),
-        allowed = verdict.response.allowed,
-        faults = verdict.response.audit_annotations.get("faults"),
-        us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
-        "admission"
-    );
+    let us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+    // Ordinary ones would fill the log: the API server's audit log has them.
+    if verdict.response.allowed {
+        log!(debug, webhook, request, verdict, us);
+    } else {
+        log!(info, webhook, request, verdict, us);
+    }
     json_response(StatusCode::OK, &verdict.response.into_review())
 }
+
+/// A review and its verdict in one line. User input is escaped: neither log format escapes all characters that start a new
+/// line or reverse the text. A macro, because the level must be a constant.
+macro_rules! log {
+    ($level:ident, $webhook:ident, $request:ident, $verdict:ident, $us:ident) => {
+        tracing::$level!(
+            uid = &*short(&$request.uid),
+            webhook = $webhook.path,
+            kind = &*short(&$request.kind.kind),
+            namespace = &*short(&$request.namespace),
+            name = &*short(&$verdict.name),
+            operation = &*short(&$request.operation),
+            user = &*short(&$request.user_info.username),
+            dry_run = $request.dry_run.unwrap_or_default(),
+            allowed = $verdict.response.allowed,
+            faults = $verdict.response.audit_annotations.get("faults"),
+            us = $us,
+            "admission"
+        )
+    };
+}
+use log;
 
 fn short(text: &str) -> Cow<'_, str> {
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));

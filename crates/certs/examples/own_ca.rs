@@ -2,8 +2,8 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use my_operator_certs::{BundleTarget, CertManager, Periods, Settings};
-use my_operator_runtime::client::ServerClock;
-use my_operator_runtime::clock;
+use my_operator_client::ServerClock;
+use my_operator_client::clock;
 use serde_json::json;
 use simulated_apiserver::{Options, Server};
 use tokio_util::sync::CancellationToken;

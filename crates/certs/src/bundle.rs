@@ -20,7 +20,7 @@ use super::authority::{Anchor, Fingerprint};
 use super::drift::{self, Drift};
 use super::rotation::Published;
 use super::watching;
-use my_operator_runtime::client::call::{Call, Error};
+use my_operator_client::call::{Call, Error};
 
 const BUNDLE_MANAGER: &str = "my-operator-ca-bundle";
 const OWN_MANAGER: &str = "my-operator";

@@ -1,6 +1,6 @@
 //! What can go wrong with the certificates.
 
-use my_operator_runtime::client::call;
+use my_operator_client::call;
 
 use super::{authority, rotation};
 

@@ -23,8 +23,8 @@ use super::drift;
 use super::error::Error;
 use super::served::{self, ServedCertificate, State};
 use super::verify;
-use my_operator_runtime::client::call;
-use my_operator_runtime::clock::Clock;
+use my_operator_client::call;
+use my_operator_client::clock::Clock;
 
 /// The certificate chain, leaf first.
 const CERTIFICATE: &str = "tls.crt";

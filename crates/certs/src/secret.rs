@@ -16,7 +16,7 @@ use kube::{Api, Client, Resource};
 use super::authority::{Anchor, Authority};
 use super::rotation::{Authorities, Held, Next, Previous};
 use super::watching;
-use my_operator_runtime::client::call::{Call, Error};
+use my_operator_client::call::{Call, Error};
 
 const MANAGER: &str = "my-operator";
 

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authority::{Authority, BACKDATE, Error};
 use super::served::ServedCertificate;
-use my_operator_runtime::clock::Clock;
+use my_operator_client::clock::Clock;
 
 /// How long it is good for; it is renewed at half of it.
 const VALIDITY: TimeDelta = TimeDelta::days(90);
@@ -86,7 +86,7 @@ fn due(signed_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use my_operator_runtime::clock;
+    use my_operator_client::clock;
 
     #[test]
     fn a_certificate_is_renewed_at_half_its_time_and_when_the_clock_went_back() {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use simulated_apiserver::{Clock, Decision, Options, Request, Server, Site, Status, Verb};
 use tower::Layer as _;
 
-use my_operator_runtime::client::{Answers, Metrics, ServerClock};
+use my_operator_client::{Answers, Metrics, ServerClock};
 
 /// The name of every configuration.
 pub(super) const NAME: &str = "ours";

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use kube::Client;
+use my_operator_client::clock;
 use my_operator_leader::{Elector, Periods, Settings};
-use my_operator_runtime::clock;
 use my_operator_runtime::reconcile::health::Health;
 use simulated_apiserver::{Options, Server};
 use tokio::time::sleep;

@@ -15,7 +15,7 @@ use super::decision::{Decision, Election, Loss};
 use super::fence::Fence;
 use super::lease::{Claim, Error, Lease, Leases};
 use super::periods::Periods;
-use my_operator_runtime::clock::{self, Clock};
+use my_operator_client::clock::{self, Clock};
 use my_operator_runtime::reconcile::health::Health;
 
 /// The source of its problems, in logs and in `/readyz?verbose`.

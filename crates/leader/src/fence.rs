@@ -12,7 +12,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use tower::{BoxError, Service, ServiceExt as _};
 
-use my_operator_runtime::{client, clock};
+use my_operator_client::{self as client, clock};
 
 /// Open as long as this replica leads. Cheap to clone.
 ///

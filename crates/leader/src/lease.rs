@@ -13,7 +13,7 @@ use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
 use super::decision::Record;
-use my_operator_runtime::client::call::{self, Call};
+use my_operator_client::call::{self, Call};
 use my_operator_runtime::reconcile::{Key, event, write};
 
 /// A Lease as it was read.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
-use my_operator_runtime::clock;
+use my_operator_client::clock;
 use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::{

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, header, request::Parts};
 
-use crate::resource::Resource;
+use crate::resource::{Behavior, Resource};
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::store::{Form, Key};
@@ -223,6 +223,11 @@ impl Call {
         let resource = resources[index].clone();
         if !resource.namespaced && !path.namespace.is_empty() {
             return Err(no_such_path());
+        }
+        // As by the handler of custom resources: the name is not found, although the object is there.
+        let is_status = path.subresource == Some("status");
+        if is_status && !resource.status && resource.behavior == Behavior::Custom {
+            return Err(Status::not_found(&resource, path.name));
         }
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let verb = parse_verb(&parts.method, path.name.is_empty(), &query)?;

@@ -19,8 +19,8 @@ use super::observe::{AtView, Caches, Call, KnownPod, StoredAt};
 use super::pod::names::{GATE, pod_name};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
-use my_operator_runtime::clock::Clock;
-use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+use my_operator_client::clock::Clock;
+use my_operator_runtime::reconcile::{Error, call, call_status, if_there, read, write};
 
 /// For how many seconds a watch waits for a deletion that has happened. A watch cache lags by
 /// milliseconds.
@@ -256,7 +256,8 @@ impl Calls<'_> {
             &at.resource_version,
             status,
         );
-        let object = call("write the status", &at.key, request).await?;
+        let written = call_status::<AtObject, _>(self.client, &at.key, &at.uid, request).await;
+        let object = written?;
         let stored = self.caches.remember_at(&at.key, object);
         if status.discarded_pod_uid.is_some() {
             // A CRD of an earlier version prunes the field. The pod would be deleted although

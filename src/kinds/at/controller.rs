@@ -16,7 +16,7 @@ use super::observe::{AtView, Caches, Call, FailedCall, KnownPod, Observed, Store
 use super::pod::names::{AT_UID, POD_SUFFIX};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
-use my_operator_runtime::clock::Clock;
+use my_operator_client::clock::Clock;
 use my_operator_runtime::reconcile::cache::CacheEvent;
 use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
 use my_operator_runtime::reconcile::queue::Queue;
@@ -93,7 +93,12 @@ impl Reconciler for AtReconciler {
         }
         let did = (!pass.did.is_empty()).then(|| pass.did.join(", "));
         if let (Err(_), Some(did)) = (&outcome, &did) {
-            tracing::info!(controller = CONTROLLER, object = %key, "{did}");
+            tracing::info!(
+                controller = CONTROLLER,
+                namespace = &*key.namespace,
+                name = &*key.name,
+                "{did}"
+            );
         }
         outcome.map(|requeue_at| Action {
             requeue_at,

@@ -20,7 +20,7 @@ use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::raw::Raw;
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::{
-    Action, Context, Controller, Error, Key, Reconciler, call, if_there, write,
+    Action, Context, Controller, Error, Key, Reconciler, call_status, if_there, write,
 };
 
 /// The name of this controller in logs and metrics.
@@ -162,7 +162,8 @@ impl CountReconciler {
     ) -> Result<Action, Error> {
         let (uid, version) = (&count.uid, &count.version);
         let request = write::status::<CountObject, _>(&self.client, key, uid, version, after);
-        if if_there(call("write the status", key, request).await)?.is_none() {
+        let written = call_status::<CountObject, _>(&self.client, key, uid, request).await;
+        if if_there(written)?.is_none() {
             // The Count is gone.
             return Ok(Action::default());
         }

@@ -52,7 +52,7 @@ use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
-    name: "mydaemonset",
+    name: names::CONTROLLER,
     by_default: true,
     crd: crd::crd,
     admission: Admission::of::<admission::MyDaemonSetRules>(),

@@ -12,6 +12,8 @@ pub const APP: &str = "app";
 pub(crate) const OUR_PREFIX: &str = "apps.zhongmingmao.io/";
 /// The label with the name of the `MyDaemonSet`, on its pods and revisions.
 pub const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
+/// The name of the controller in logs and metrics.
+pub(crate) const CONTROLLER: &str = "mydaemonset";
 /// The label with the hash of the revision, on pods and revisions.
 pub const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
 /// How many pods of the same revision failed before this one on this node, in a row.

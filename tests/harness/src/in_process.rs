@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
 use kube::Client;
 use my_operator::kinds::{Kind, REGISTRY};
-use my_operator_runtime::clock::Clock;
+use my_operator_client::clock::Clock;
 use my_operator_runtime::reconcile::Context;
 use my_operator_runtime::reconcile::event::EventPublisher;
 use simulated_apiserver::{Resource, Server};

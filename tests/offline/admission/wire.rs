@@ -13,7 +13,7 @@ use chrono::DateTime;
 use my_operator::kinds::{Kind, REGISTRY};
 use my_operator_admission::metrics::Metrics;
 use my_operator_admission::router::router;
-use my_operator_runtime::clock::Clock;
+use my_operator_client::clock::Clock;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tower::ServiceExt as _;

@@ -21,9 +21,9 @@ use super::error::Error;
 use super::rotation::{self, Authorities, Change, Held, Observed, Periods, Step};
 use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};
-use my_operator_runtime::client::{ServerClock, call};
-use my_operator_runtime::clock::{self, Clock};
-use my_operator_runtime::reconcile::backoff::Exponential;
+use my_operator_client::backoff::Exponential;
+use my_operator_client::clock::{self, Clock};
+use my_operator_client::{ServerClock, call};
 
 /// How often the wall clock is read. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(5);

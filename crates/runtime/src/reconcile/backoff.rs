@@ -7,24 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use my_operator_client::backoff::Exponential;
 use serde::Serialize;
-
-/// A pause that each failure doubles, up to a maximum.
-#[derive(Clone, Copy, Debug)]
-pub struct Exponential {
-    /// The pause after the first failure.
-    pub first: Duration,
-    /// The longest pause.
-    pub max: Duration,
-}
-
-impl Exponential {
-    /// The pause after a failure that followed `earlier` others.
-    pub fn after(self, earlier: u32) -> Duration {
-        let factor = 2_u32.saturating_pow(earlier);
-        self.first.saturating_mul(factor).min(self.max)
-    }
-}
 
 const PAUSES: Exponential = Exponential {
     first: Duration::from_secs(1),

@@ -1,11 +1,16 @@
 //! What can go wrong in a reconcile, and whether it is worth trying again soon.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::ListParams;
 use kube::core::Status;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 
-use crate::client::explain;
 use crate::reconcile::Key;
+use my_operator_client::explain;
 
 /// Time limit of a write. The API server gives a write 34 s, in which other admission webhooks may take up to 30 s each
 /// (k8s.io/apiserver, endpoints/handlers/rest.go). A client that hangs up earlier gets neither the result nor the
@@ -57,6 +62,14 @@ pub enum Error {
         /// The path of the field.
         field: &'static str,
     },
+    /// The object exists, and has no status that could be written.
+    #[error(
+        "cannot write the status of {object}: its CRD has no status subresource; apply config/crd of this version"
+    )]
+    NoStatusSubresource {
+        /// The object that was reconciled.
+        object: Key,
+    },
     /// The stored object is malformed. Nothing is done until it changes.
     #[error("cannot read {object}: {reason}")]
     Unreadable {
@@ -74,6 +87,7 @@ impl Error {
             Self::Timeout { .. } => "Timeout",
             Self::DidNotConverge { .. } => "Restless",
             Self::OldCrd { .. } => "OldCrd",
+            Self::NoStatusSubresource { .. } => "NoStatusSubresource",
             Self::Unreadable { .. } => "Unreadable",
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => match status.code {
@@ -187,6 +201,42 @@ pub async fn call<T>(
     within(WRITE_TIMEOUT, step, object, request).await
 }
 
+/// Makes one call that writes the status of an object, as [`call`] does. `uid` is that of the object.
+///
+/// API servers answer a write to a status that the CRD does not have as one to a missing object
+/// (k8s.io/apiextensions-apiserver, customresource_handler.go). A live read shows which it is.
+///
+/// # Errors
+/// [`Error::NoStatusSubresource`] if the object is there, and those of [`call`] and [`read`].
+pub async fn call_status<K, T>(
+    client: &Client,
+    object: &Key,
+    uid: &str,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let answer = call("write the status", object, request).await;
+    let is_missing = |error: &Error| error.category() == "NotFound";
+    if !answer.as_ref().is_err_and(is_missing) {
+        return answer;
+    }
+    let api = Api::<K>::namespaced(client.clone(), &object.namespace);
+    // A list, because no controller needs the right to get the objects that it watches.
+    let only = ListParams::default().fields(&format!("metadata.name={}", object.name));
+    let found = read("read the object", object, api.list_metadata(&only)).await?;
+    let mut uids = found.items.iter().map(|found| &found.metadata.uid);
+    if uids.any(|found| found.as_deref() == Some(uid)) {
+        let object = object.clone();
+        return Err(Error::NoStatusSubresource { object });
+    }
+    answer
+}
+
 /// Makes one call to the API server that reads an object, with a shorter time limit than [`call`].
 ///
 /// # Errors
@@ -221,7 +271,13 @@ async fn within<T>(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+    use simulated_apiserver::{Options, Server};
+
     use super::*;
+    use crate::reconcile::write;
 
     #[test]
     fn what_a_user_has_to_fix_is_a_refusal() {
@@ -291,6 +347,28 @@ mod tests {
                 "{answer:?}"
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_status_subresource_is_not_taken_for_a_missing_object() {
+        let server = Server::new(Options::default());
+        let kind = simulated_apiserver::Resource::of::<ConfigMap>();
+        server.register(kind.without_status());
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let uid = server.direct().create(object).unwrap()["metadata"]["uid"].clone();
+        let uid = uid.as_str().unwrap();
+        let client = server.client("operator");
+        let written = async |name: &str, uid: &str| {
+            let key = Key::new("default", name);
+            let status = json!({});
+            let request = write::status::<ConfigMap, _>(&client, &key, uid, "", &status);
+            let answer = call_status::<ConfigMap, _>(&client, &key, uid, request).await;
+            answer.unwrap_err().category()
+        };
+        assert_eq!(written("a", uid).await, "NoStatusSubresource");
+        assert_eq!(written("b", uid).await, "NotFound");
+        // Another object has the name by now.
+        assert_eq!(written("a", "other").await, "NotFound");
     }
 
     #[tokio::test]

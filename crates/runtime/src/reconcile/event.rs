@@ -24,12 +24,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::Key;
-use super::backoff::Exponential;
 use super::error::retry_after;
 use super::outbox::Outbox;
 use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
 use super::write::{self, MANAGER};
-use crate::clock::Clock;
+use my_operator_client::backoff::Exponential;
+use my_operator_client::clock::Clock;
 
 /// Time limit of one request, so that one Event does not hold up the others.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -162,11 +162,31 @@ impl Events {
     pub fn publish(&self, about: ObjectReference, mut event: NewEvent) {
         // The note may quote text of unknown length, and thousands of notes may be in the queue.
         event.note = head(&event.note.replace(char::is_control, " "), MAX_NOTE_LEN);
-        if event.severity == Severity::Warning {
-            let [kind, namespace, name] = [&about.kind, &about.namespace, &about.name]
-                .map(|text| text.as_deref().unwrap_or_default());
-            // The note may quote untrusted text: as a field it is escaped.
-            tracing::warn!(kind, namespace, name, note = event.note, "{}", event.reason);
+        let [kind, namespace, name] = [&about.kind, &about.namespace, &about.name]
+            .map(|text| text.as_deref().unwrap_or_default());
+        let controller = kind.to_lowercase();
+        // The note may quote untrusted text: as a field it is escaped.
+        match event.severity {
+            Severity::Warning => {
+                tracing::warn!(
+                    controller,
+                    namespace,
+                    name,
+                    note = event.note,
+                    "{}",
+                    event.reason
+                );
+            }
+            Severity::Normal => {
+                tracing::debug!(
+                    controller,
+                    namespace,
+                    name,
+                    note = event.note,
+                    "{}",
+                    event.reason
+                );
+            }
         }
         let (about, time) = (about, self.time());
         let queued = QueuedEvent { about, event, time };
@@ -589,7 +609,10 @@ mod tests {
                 let forbidden = || Status::new(403, "Forbidden", "no");
                 server.on(move |_: &Site| Decision::Answer(forbidden()));
             }
-            let (events, publisher) = events(server.client("operator"), crate::clock::system());
+            let (events, publisher) = events(
+                server.client("operator"),
+                my_operator_client::clock::system(),
+            );
             for name in ["a", "a", "b"] {
                 let queued = queued(name, "Started", 0);
                 events.publish(queued.about, queued.event);
@@ -653,7 +676,10 @@ mod tests {
             ..Options::default()
         });
         server.on(plan);
-        let (events, publisher) = events(server.client("operator"), crate::clock::system());
+        let (events, publisher) = events(
+            server.client("operator"),
+            my_operator_client::clock::system(),
+        );
         for (namespace, count) in counts {
             for number in 0..*count {
                 let mut queued = queued(&number.to_string(), "Started", 0);
@@ -722,7 +748,7 @@ mod tests {
                     Decision::Forward
                 }
             });
-            let clock = crate::clock::system();
+            let clock = my_operator_client::clock::system();
             let (events, publisher) = events(server.client("operator"), clock);
             let stop = CancellationToken::new();
             stop.cancel();

@@ -8,7 +8,8 @@
 //!   the first keys of other namespaces.
 //! - **A slow reconcile gives its worker back.** After [`SLOW`] it no longer counts, and another key is taken. Its
 //!   namespace is slow then, until one of its reconciles ends in time: its keys do not compete with those of other
-//!   namespaces for workers, but have as many of their own, which they share with those of other slow namespaces.
+//!   namespaces for workers, but have as many of their own, which they share with those of other slow namespaces, and are
+//!   taken after the others.
 //!
 //! Of several waiting keys, one in [`UNURGENT_TURN`] is not an urgent one, so that a lasting flood of urgent keys delays
 //! the others and does not stop them.
@@ -57,8 +58,9 @@ impl Limits {
 pub(super) struct Lanes {
     limits: Limits,
     by_namespace: HashMap<Arc<str>, Lane>,
-    /// The open namespaces with waiting keys, least recently served first; by [`Urgency`].
-    order: [VecDeque<Arc<str>>; 2],
+    /// The open namespaces with waiting keys, least recently served first; by [`Urgency`] and [`Pace`]. Thousands of slow
+    /// ones are not looked at for each key of another.
+    order: [[VecDeque<Arc<str>>; 2]; 2],
     /// The namespaces that are open; `None` when all are.
     open: Option<HashSet<Arc<str>>>,
     waiting: usize,
@@ -152,7 +154,7 @@ impl Lanes {
             if namespace.is_none_or(|namespace| **name == *namespace) && !open.contains(name) {
                 for (order, waiting) in self.order.iter_mut().zip(&lane.waiting) {
                     if !waiting.is_empty() {
-                        order.push_back(name.clone());
+                        order[lane.pace() as usize].push_back(name.clone());
                     }
                 }
             }
@@ -170,10 +172,11 @@ impl Lanes {
         let namespace = key.namespace.clone();
         let lane = self.by_namespace.entry(namespace.clone());
         let lane = lane.or_insert_with(|| Lane::new(self.limits));
+        let pace = lane.pace();
         let waiting = &mut lane.waiting[urgency as usize];
         let is_open = self.open.as_ref();
         if waiting.is_empty() && is_open.is_none_or(|open| open.contains(&namespace)) {
-            self.order[urgency as usize].push_back(namespace);
+            self.order[urgency as usize][pace as usize].push_back(namespace);
         }
         waiting.push_back(key);
         self.waiting += 1;
@@ -184,37 +187,41 @@ impl Lanes {
         self.turn().is_some()
     }
 
-    /// The urgency of the next key, and the index of the namespace whose turn it is. Namespaces that have reached their
-    /// limit are passed over: few, unless the calls of many hang.
-    fn turn(&self) -> Option<(Urgency, usize)> {
+    /// The urgency and the pace of the next key, and the index of the namespace whose turn it is. Namespaces that have
+    /// reached their limit are passed over; there are no more of them than workers.
+    fn turn(&self) -> Option<(Urgency, Pace, usize)> {
         let mut urgencies = [Urgency::Urgent, Urgency::Normal];
         if (self.taken + 1).is_multiple_of(UNURGENT_TURN) {
             urgencies.reverse();
         }
-        urgencies.into_iter().find_map(|urgency| {
-            let mut order = self.order[urgency as usize].iter();
-            Some((urgency, order.position(|name| self.may_run(name))?))
+        let mut turns = urgencies
+            .into_iter()
+            .flat_map(|urgency| [(urgency, Pace::Fast), (urgency, Pace::Slow)]);
+        turns.find_map(|(urgency, pace)| {
+            if self.running[pace as usize] >= self.limits.workers {
+                return None;
+            }
+            let mut order = self.order[urgency as usize][pace as usize].iter();
+            Some((urgency, pace, order.position(|name| self.may_run(name))?))
         })
     }
 
-    /// Whether another key of that namespace may be worked on.
+    /// Whether that namespace is below its limit.
     fn may_run(&self, namespace: &str) -> bool {
-        let Some(lane) = self.by_namespace.get(namespace) else {
-            return false;
-        };
-        let pace = lane.pace() as usize;
-        let limit = if lane.is_slow {
-            self.limits.most
-        } else {
-            lane.limit
-        };
-        lane.running[pace] < limit && self.running[pace] < self.limits.workers
+        self.by_namespace.get(namespace).is_some_and(|lane| {
+            let limit = if lane.is_slow {
+                self.limits.most
+            } else {
+                lane.limit
+            };
+            lane.running[lane.pace() as usize] < limit
+        })
     }
 
     /// Takes the next key, and what it counts as until [`Lanes::done`].
     pub(super) fn next(&mut self) -> Option<(Key, Pace)> {
-        let (urgency, index) = self.turn()?;
-        let order = &mut self.order[urgency as usize];
+        let (urgency, pace, index) = self.turn()?;
+        let order = &mut self.order[urgency as usize][pace as usize];
         let name = order.remove(index)?;
         let lane = self.by_namespace.get_mut(&name)?;
         let waiting = &mut lane.waiting[urgency as usize];
@@ -222,7 +229,6 @@ impl Lanes {
         if !waiting.is_empty() {
             order.push_back(name);
         }
-        let pace = lane.pace();
         lane.running[pace as usize] += 1;
         self.running[pace as usize] += 1;
         self.waiting -= 1;
@@ -234,10 +240,11 @@ impl Lanes {
     pub(super) fn mark_slow(&mut self, namespace: &str, before: Pace) -> Pace {
         let may_give_back =
             self.running[Pace::Slow as usize] < self.limits.workers.saturating_mul(MAX_SLOW);
+        self.set_slow(namespace, true);
         let Some(lane) = self.by_namespace.get_mut(namespace) else {
             return before;
         };
-        (lane.is_slow, lane.limit) = (true, self.limits.first);
+        lane.limit = self.limits.first;
         if before == Pace::Slow || !may_give_back {
             return before;
         }
@@ -248,15 +255,35 @@ impl Lanes {
         Pace::Slow
     }
 
+    /// Moves a namespace to those of the other pace, behind them.
+    fn set_slow(&mut self, namespace: &str, is_slow: bool) {
+        let Some(lane) = self.by_namespace.get_mut(namespace) else {
+            return;
+        };
+        let from = lane.pace() as usize;
+        lane.is_slow = is_slow;
+        let to = lane.pace() as usize;
+        if from == to {
+            return;
+        }
+        for order in &mut self.order {
+            let index = order[from].iter().position(|name| **name == *namespace);
+            let name = index.and_then(|index| order[from].remove(index));
+            order[to].extend(name);
+        }
+    }
+
     /// A key of that namespace is done. It counted as `pace`, and `was_fast` if it took no longer than [`SLOW`].
     pub(super) fn done(&mut self, namespace: &str, pace: Pace, was_fast: bool) {
+        if was_fast {
+            self.set_slow(namespace, false);
+        }
         let Some(lane) = self.by_namespace.get_mut(namespace) else {
             return;
         };
         lane.running[pace as usize] -= 1;
         self.running[pace as usize] -= 1;
         if was_fast {
-            lane.is_slow = false;
             lane.limit = (lane.limit + 1).min(self.limits.most);
         }
         if lane.running == [0; 2] && lane.is_empty() {
@@ -406,6 +433,13 @@ mod tests {
     }
 
     impl Plain {
+        fn set_slow(&mut self, slow: bool, step: u64) {
+            if self.slow != slow {
+                self.slow = slow;
+                self.waiting.iter_mut().for_each(|(_, since)| *since = step);
+            }
+        }
+
         fn running(&self, pace: Pace) -> usize {
             self.running.iter().filter(|one| **one == pace).count()
         }
@@ -426,7 +460,7 @@ mod tests {
             let may = all.iter().enumerate().filter(|(_, plain)| {
                 plain.open && !plain.waiting[urgency].0.is_empty() && may_run(plain)
             });
-            let next = may.min_by_key(|(_, plain)| plain.waiting[urgency].1);
+            let next = may.min_by_key(|(_, plain)| (plain.slow, plain.waiting[urgency].1));
             next.map(|(place, _)| (urgency, place))
         })
     }
@@ -470,7 +504,7 @@ mod tests {
                         let ended = one.running.swap_remove(random.usize(..one.running.len()));
                         let was_fast = random.bool();
                         if was_fast {
-                            one.slow = false;
+                            one.set_slow(false, step);
                             one.limit = (one.limit + 1).min((workers - first).max(1));
                         }
                         lanes.done(&one.name, ended, was_fast);
@@ -481,7 +515,8 @@ mod tests {
                         }
                     }
                     13 if !one.running.is_empty() => {
-                        (one.slow, one.limit) = (true, first);
+                        one.set_slow(true, step);
+                        one.limit = first;
                         let index = random.usize(..one.running.len());
                         let (name, before) = (one.name.clone(), one.running[index]);
                         let slow: usize = plain.iter().map(|plain| plain.running(Pace::Slow)).sum();
@@ -528,7 +563,7 @@ mod tests {
                 lanes.done(&key.namespace, pace, true);
             }
             assert!(lanes.by_namespace.is_empty() && lanes.waiting() == 0);
-            assert!(lanes.order.iter().all(VecDeque::is_empty));
+            assert!(lanes.order.as_flattened().iter().all(VecDeque::is_empty));
         });
     }
 }

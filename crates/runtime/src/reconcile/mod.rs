@@ -30,7 +30,7 @@ pub mod write;
 pub mod write_cache;
 
 pub use controller::Controller;
-pub use error::{Error, call, if_there, read};
+pub use error::{Error, call, call_status, if_there, read};
 pub use runner::{Action, Context, Reconciler};
 
 /// Names a namespaced object. Clones share the text: the same key is in a cache, in queues and in views, and there may

@@ -13,10 +13,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Key;
-use super::backoff::Exponential;
 use super::lanes::{Lanes, Pace, SLOW, Urgency};
 use super::metrics::ControllerMetrics;
-use crate::clock::Clock;
+use my_operator_client::backoff::Exponential;
+use my_operator_client::clock::Clock;
 
 /// How often the wall clock is read while a key waits for an instant. A timer that sleeps until the instant would not
 /// notice that the clock was set, or that the machine was suspended.
@@ -38,6 +38,9 @@ const CONFLICT_BACKOFF: Exponential = Exponential {
 const MANY_CONFLICTS: u32 = 5;
 /// The last retry begins so long before the instant after which it is too late.
 const LAST_RETRY: TimeDelta = TimeDelta::seconds(1);
+
+/// So many due keys are given to the workers at a time. Ten thousand take ten milliseconds, in which none could begin.
+const MAX_MOVED: usize = 256;
 
 /// Capacity that is kept when the queue is empty: more keys seldom wait for a worker.
 const DEFAULT_CAPACITY: usize = 256;
@@ -360,7 +363,7 @@ impl Queue {
                 if let Some(back) = back {
                     self.requeue_all(&mut state, back);
                 }
-                self.move_due(&mut state, now);
+                self.move_due(&mut state, now, MAX_MOVED);
                 state
                     .due
                     .first()
@@ -368,6 +371,8 @@ impl Queue {
             };
             match wait {
                 None => notified.await,
+                // More are due: the workers take the first ones meanwhile.
+                Some(Duration::ZERO) => tokio::task::yield_now().await,
                 Some(wait) => {
                     let _ = tokio::time::timeout(wait, notified).await;
                 }
@@ -375,12 +380,12 @@ impl Queue {
         }
     }
 
-    /// Gives the workers the keys that are due at `now`.
-    fn move_due(&self, state: &mut QueueState, now: DateTime<Utc>) {
-        while let Some((at, key)) = state.due.first().cloned() {
-            if at > now {
+    /// Gives the workers the keys that are due at `now`, at most so many.
+    fn move_due(&self, state: &mut QueueState, now: DateTime<Utc>, most: usize) {
+        for _ in 0..most {
+            let Some((_, key)) = state.due.first().filter(|(at, _)| *at <= now).cloned() else {
                 break;
-            }
+            };
             remove_due(state, &key);
             self.enqueue(state, key, Event::Related);
         }
@@ -394,7 +399,7 @@ impl Queue {
             keys = state.due.len(),
             "the clock was set back: reconciling every object again"
         );
-        self.move_due(state, DateTime::<Utc>::MAX_UTC);
+        self.move_due(state, DateTime::<Utc>::MAX_UTC, usize::MAX);
         // A worker may have read the clock before it was set, and compute its next instant from that.
         let active = state.active.keys().cloned();
         state.again.extend(active.map(|key| (key, Event::Changed)));

@@ -25,7 +25,7 @@ use super::metrics::{ControllerMetrics, Metrics};
 use super::queue::{Failure, Queue};
 use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
 use super::{Error, Key};
-use crate::clock::Clock;
+use my_operator_client::clock::Clock;
 
 /// A lasting error is logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -278,7 +278,12 @@ impl<R: Reconciler> Work<R> {
             Ok(Ok(action)) => self.succeeded(&key, action, took),
             Ok(Err(error)) => self.failed(&key, &error),
             Err(_) => {
-                tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
+                tracing::error!(
+                    controller = self.controller,
+                    namespace = &*key.namespace,
+                    name = &*key.name,
+                    "the reconciler panicked: this is a bug"
+                );
                 self.metrics.failed("Panic");
                 let failure = Failure {
                     retry_after: Some(AFTER_PANIC),
@@ -293,11 +298,21 @@ impl<R: Reconciler> Work<R> {
         if let Some(did) = action.did {
             tracing::info!(
                 controller = self.controller,
-                object = %key,
+                namespace = &*key.namespace,
+                name = &*key.name,
                 ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
                 "{did}"
             );
         }
+        let next = action.requeue_at.map(|at| at.to_rfc3339());
+        tracing::debug!(
+            controller = self.controller,
+            namespace = &*key.namespace,
+            name = &*key.name,
+            next,
+            retry = action.retry,
+            "reconciled"
+        );
         match action.requeue_at {
             None if !action.retry => self.metrics.success.inc(),
             _ => self.metrics.requeue_after.inc(),
@@ -315,8 +330,8 @@ impl<R: Reconciler> Work<R> {
     }
 
     fn failed(&self, key: &Key, error: &Error) {
-        self.metrics.failed(error.category());
         if error.is_permanent() {
+            self.metrics.failed(error.category());
             self.log(key, error);
             return self.queue.done(key, None);
         }
@@ -328,9 +343,12 @@ impl<R: Reconciler> Work<R> {
             requeue_at: None,
         };
         if self.queue.retry(key, &failure) {
-            // The watch delivers the newer version within milliseconds, and that event requeues the key.
-            tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
+            // The watch delivers the newer version within milliseconds, and that event requeues the key. It is often
+            // our own last write, so it is no error to count.
+            self.metrics.requeue_after.inc();
+            tracing::debug!(controller = self.controller, namespace = &*key.namespace, name = &*key.name, %error, "conflict, looking again");
         } else {
+            self.metrics.failed(error.category());
             self.log(key, error);
         }
     }
@@ -347,7 +365,14 @@ impl<R: Reconciler> Work<R> {
             None => 0,
         };
         quiet.insert(error.category(), (Instant::now(), 0));
-        tracing::warn!(controller = self.controller, object = %key, category = error.category(), left_out, "{error}");
+        tracing::warn!(
+            controller = self.controller,
+            namespace = &*key.namespace,
+            name = &*key.name,
+            category = error.category(),
+            left_out,
+            "{error}"
+        );
     }
 }
 
@@ -372,7 +397,14 @@ mod tests {
     }
 
     fn start<R: Reconciler>(machine: &Clock, reconciler: R) -> (Arc<Queue>, Arc<R>) {
-        let metrics = Metrics::new(&mut Registry::default());
+        start_counted(&Metrics::new(&mut Registry::default()), machine, reconciler)
+    }
+
+    fn start_counted<R: Reconciler>(
+        metrics: &Metrics,
+        machine: &Clock,
+        reconciler: R,
+    ) -> (Arc<Queue>, Arc<R>) {
         let queue = Arc::new(Queue::new(machine.source(), metrics.of("test")));
         let reconciler = Arc::new(reconciler);
         let work = Arc::new(Work {
@@ -701,6 +733,16 @@ mod tests {
 
     /// The times of the attempts within that many seconds, with an event every 20 ms.
     async fn attempts(code: u16, retry_after: u32, seconds: u64) -> Vec<f64> {
+        let metrics = Metrics::new(&mut Registry::default());
+        counted_attempts(&metrics, code, retry_after, seconds).await
+    }
+
+    async fn counted_attempts(
+        metrics: &Metrics,
+        code: u16,
+        retry_after: u32,
+        seconds: u64,
+    ) -> Vec<f64> {
         let machine = Clock::boot();
         let refused = Refused {
             machine: machine.clone(),
@@ -708,7 +750,7 @@ mod tests {
             retry_after,
             tried: Mutex::default(),
         };
-        let (queue, refused) = start(&machine, refused);
+        let (queue, refused) = start_counted(metrics, &machine, refused);
         for _ in 0..seconds * 50 {
             queue.add(Key::new("ns", "a"));
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -742,10 +784,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_conflict_waits_for_the_next_event_and_many_back_off() {
-        let tried = attempts(409, 0, 10).await;
+        let metrics = Metrics::new(&mut Registry::default());
+        let tried = counted_attempts(&metrics, 409, 0, 10).await;
         assert!(tried[5] < 0.2, "{tried:?}");
         // Then as after other failures.
         assert_eq!(tried.len(), 6 + 3, "{tried:?}");
+        let counted = metrics.of("test");
+        assert_eq!(counted.errors.get(), 9 - 5, "a few conflicts are no errors");
+        assert_eq!(counted.error.get(), counted.errors.get());
+        assert_eq!(counted.requeue_after.get(), 5);
+        assert_eq!(counted.retries.get(), 9);
     }
 
     #[tokio::test(start_paused = true)]

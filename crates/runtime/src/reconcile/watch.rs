@@ -19,9 +19,9 @@ use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
-use super::backoff::Exponential;
 use super::error::retry_after;
-use crate::client::{self, pages};
+use my_operator_client::backoff::Exponential;
+use my_operator_client::{self as client, pages};
 
 /// The API server ends a watch after this time. A bookmark comes shortly before.
 const WATCH_FOR: Duration = Duration::from_secs(25);

@@ -2,6 +2,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use serde_json::json;
 
 use super::*;
+use crate::Resource;
 
 #[tokio::test(start_paused = true)]
 async fn an_object_is_created_read_replaced_and_deleted() {
@@ -41,6 +42,19 @@ async fn an_object_is_created_read_replaced_and_deleted() {
             "configmaps \"a\" not found".to_owned()
         )
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_custom_kind_without_a_status_subresource_has_no_status_to_write() {
+    let server = server();
+    server.register(Resource::of::<ConfigMap>().without_status());
+    server.direct().create(config_map("a")).unwrap();
+    let api = config_maps(&server);
+    let (params, status) = (PatchParams::default(), Patch::Merge(json!({"status": {}})));
+    let (code, reason, message) = failure(api.patch_status("a", &params, &status).await);
+    assert_eq!((code, &*reason), (404, "NotFound"));
+    assert_eq!(message, "configmaps \"a\" not found");
+    api.get("a").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

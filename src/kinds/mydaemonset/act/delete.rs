@@ -11,6 +11,7 @@ use crate::kinds::mydaemonset::decide::rollout::in_turn;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::memory::belief::Answer;
 use crate::kinds::mydaemonset::memory::nodes::Written;
+use crate::kinds::mydaemonset::names::CONTROLLER;
 use crate::kinds::mydaemonset::observe::node::WatchedNode;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
@@ -28,7 +29,10 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
     let mut failure = None;
     run_batched(calls, |(delete, deleted)| {
         match deleted {
-            Ok(true) => *outcome.deleted.entry(delete.reason).or_default() += 1,
+            Ok(true) => {
+                *outcome.deleted.entry(delete.reason).or_default() += 1;
+                log_step(pass, delete);
+            }
             Ok(false) => {}
             // The pod has another version than the one that was judged: its event is on its way.
             Err(error) if error.is_conflict() => {
@@ -48,6 +52,25 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
     outcome.more |= deletes.len() > MAX_PODS_PER_PASS && failure.is_none();
     let some_done = !outcome.deleted.is_empty();
     report(pass, Step::Delete, failure, some_done, outcome);
+}
+
+/// A step of a roll-out, for the log: the Events only count them.
+fn log_step(pass: &Pass<'_>, delete: &Delete) {
+    if delete.reason.is_due_to_revision() {
+        let (namespace, name) = (&*pass.key.namespace, &*pass.key.name);
+        let (node, pod, revision) = (&delete.node, &delete.pod, &pass.spec.hash);
+        let why = delete.reason.text();
+        tracing::info!(
+            controller = CONTROLLER,
+            namespace,
+            name,
+            node,
+            pod,
+            revision,
+            why,
+            "the roll-out deleted a pod"
+        );
+    }
 }
 
 /// The pods to delete: those whose deletion had no definite answer, and those that were decided

@@ -13,7 +13,7 @@ use super::crd::RawMyDaemonSet;
 use super::decide::placement::{Eligibility, Placement};
 use super::memory::Memory;
 use super::metrics::Metrics;
-use super::names::NAME_LABEL;
+use super::names::{CONTROLLER, NAME_LABEL};
 use super::object::ObjectView;
 use super::observe::node::{NodeView, WatchedNode};
 use super::observe::pod::{PodView, WatchedPod};
@@ -32,8 +32,6 @@ mod write_status;
 
 use reconcile::Reconcile;
 
-/// The name of this controller in logs and metrics.
-const NAME: &str = "mydaemonset";
 /// Page size of a list.
 const PAGE: u32 = 100;
 
@@ -56,7 +54,7 @@ struct MyDaemonSetReconciler {
 pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> anyhow::Result<()> {
     let objects = context.apis::<RawMyDaemonSet>();
     let nodes = vec![Api::<WatchedNode>::all(context.client.clone())];
-    let controller = Controller::new(NAME, &context);
+    let controller = Controller::new(CONTROLLER, &context);
     let this = Arc::new(MyDaemonSetReconciler {
         context: context.clone(),
         node_not_ready_grace,

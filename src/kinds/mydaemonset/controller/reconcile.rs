@@ -9,7 +9,7 @@ use crate::kinds::mydaemonset::act::outcome::Outcome;
 use crate::kinds::mydaemonset::act::revisions::{Ensured, ensure_revision, prune_revisions};
 use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
 use crate::kinds::mydaemonset::decide::decision::DeleteReason;
-use crate::kinds::mydaemonset::memory::event_tally::{created_text, deleted_text};
+use crate::kinds::mydaemonset::memory::event_tally::{created_text, deleted_text, pods};
 use crate::kinds::mydaemonset::memory::first_look::FirstLook;
 use crate::kinds::mydaemonset::object::ParsedSpec;
 use crate::kinds::mydaemonset::pass::{Pass, Scope};
@@ -250,7 +250,7 @@ impl<'a> Reconcile<'a> {
 /// What was done, for the log.
 fn summary(outcome: &Outcome) -> Option<String> {
     let claimed =
-        (outcome.claimed > 0).then(|| format!("changed the owner of {}", outcome.claimed));
+        (outcome.claimed > 0).then(|| format!("adopted or released {}", pods(outcome.claimed)));
     let did: Vec<String> = [
         claimed,
         created_text(outcome.created),

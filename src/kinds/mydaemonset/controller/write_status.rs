@@ -8,9 +8,11 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 
 use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
+use crate::kinds::mydaemonset::names::CONTROLLER;
 use crate::kinds::mydaemonset::pass::{Scope, WrittenStatus};
 use crate::kinds::mydaemonset::status::{self, is_auto_paused};
-use my_operator_runtime::reconcile::{Error, call, if_there, write};
+use my_operator_runtime::reconcile::event::Severity;
+use my_operator_runtime::reconcile::{Error, call_status, if_there, write};
 
 /// Writes the status of one pass.
 pub(super) struct StatusWriter<'a> {
@@ -76,6 +78,17 @@ impl<'a> StatusWriter<'a> {
         self.remember(after, &version);
         self.count(after);
         for event in status::events(&self.before.status, after) {
+            if event.severity == Severity::Normal {
+                let (namespace, name) = (&*self.scope.key.namespace, &*self.scope.key.name);
+                tracing::info!(
+                    controller = CONTROLLER,
+                    namespace,
+                    name,
+                    note = event.note,
+                    "{}",
+                    event.reason
+                );
+            }
             self.scope.publish(event);
         }
         Ok(None)
@@ -100,7 +113,9 @@ impl<'a> StatusWriter<'a> {
         let api = Api::<RawMyDaemonSet>::namespaced(context.client.clone(), &key.namespace);
         let patch = Patch::Merge(&patch);
         let request = api.patch_status(&key.name, &params, &patch);
-        let written = if_there(call("write the status", key, request).await)?;
+        let (client, uid) = (&context.client, &self.scope.object.uid);
+        let written = call_status::<RawMyDaemonSet, _>(client, key, uid, request).await;
+        let written = if_there(written)?;
         Ok(written.map(|object| object.metadata.resource_version.unwrap_or_default()))
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn deleted_text(deleted: &BTreeMap<DeleteReason, usize>) -> Option<St
     (number > 0).then(|| format!("deleted {} ({})", pods(number), reasons.join(", ")))
 }
 
-fn pods(number: usize) -> String {
+pub(crate) fn pods(number: usize) -> String {
     match number {
         1 => "1 pod".to_owned(),
         more => format!("{more} pods"),

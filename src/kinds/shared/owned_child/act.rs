@@ -9,7 +9,7 @@ use super::observe::{StoredChild, StoredObject, child_view};
 use super::parent::{Creation, DriftPolicy, Owner, Parent, StatusOf};
 use super::view::{ChildView, ParentView};
 use my_operator_runtime::reconcile::write;
-use my_operator_runtime::reconcile::{Error, Key, call, if_there, read};
+use my_operator_runtime::reconcile::{Error, Key, call, call_status, if_there, read};
 
 /// The calls of one pass.
 pub(crate) struct Calls<'a, P: Parent> {
@@ -188,6 +188,7 @@ pub(crate) async fn write_status<P: Parent>(
 ) -> Result<Option<String>, Error> {
     let (uid, version) = (&parent.uid, &parent.version);
     let request = write::status::<StoredObject<P>, _>(client, key, uid, version, status);
-    let written = if_there(call("write the status", key, request).await)?;
+    let written = call_status::<StoredObject<P>, _>(client, key, uid, request).await;
+    let written = if_there(written)?;
     Ok(written.and_then(|object| object.metadata.resource_version))
 }

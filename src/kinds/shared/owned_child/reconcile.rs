@@ -164,7 +164,12 @@ impl<'a, P: Parent> Pass<'a, P> {
             }),
             // Log what was done, even if a later call failed: the runner logs the error alone.
             (Err(error), Some(did)) => {
-                tracing::info!(controller = P::NAME, object = %self.owner.key, "{did}");
+                tracing::info!(
+                    controller = P::NAME,
+                    namespace = &*self.owner.key.namespace,
+                    name = &*self.owner.key.name,
+                    "{did}"
+                );
                 Err(error)
             }
             (Err(error), None) => Err(error),

@@ -77,12 +77,12 @@ impl Collector for Read {
     }
 }
 
-/// `GET /metrics`: what is in all registries, whose names must differ.
+/// `GET /metrics`: what is in all registries, whose names must differ. `/` says where they are.
 pub fn router<R>(registries: impl Fn() -> R + Clone + Send + Sync + 'static) -> Router
 where
     R: IntoIterator<Item = Arc<Mutex<Registry>>>,
 {
-    Router::new().route(
+    Router::new().route("/", get("metrics: /metrics\n")).route(
         "/metrics",
         get(move || {
             let mut registries = registries().into_iter();
@@ -170,7 +170,26 @@ fn cpu_seconds() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use axum::body::{Body, to_bytes};
+    use axum::http::Request;
+    use tower::ServiceExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn the_root_says_where_the_metrics_are() {
+        let router = router(|| [Arc::new(Mutex::new(registry()))]);
+        let get = async |path: &str| {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let response = router.clone().oneshot(request).await.unwrap();
+            let status = response.status();
+            let body = to_bytes(response.into_body(), 100_000).await.unwrap();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        };
+        let (status, line) = get("/").await;
+        assert_eq!((status, &*line), (StatusCode::OK, "metrics: /metrics\n"));
+        assert!(get("/metrics").await.1.ends_with("# EOF\n"));
+    }
 
     #[test]
     fn the_page_shows_the_process() {

@@ -2,7 +2,7 @@
 //!
 //! The size of a page is a number of objects, and an object has 1 kB to 3 MB: five hundred large ones would exceed the
 //! memory of the process. So reading a page that turns out to be too large is aborted, and that page is requested again
-//! with fewer objects (by `crate::reconcile::watch`).
+//! with fewer objects (the watch of my-operator-runtime does).
 
 use std::error::Error;
 
@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 
 /// The size limit of a page in bytes. Whole pages of 500 ordinary objects, of 1 to 8 kB, fit in. The client holds two
 /// copies while it reads a page.
-pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
+pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// A page of at most this many objects has no size limit: etcd stores no object above 1.5 MiB.
-pub(crate) const SMALLEST: u32 = 8;
+pub const SMALLEST: u32 = 8;
 
 /// The size limit of the answer to a query. A watch, or a list of everything at once, has no `limit`.
 pub(super) fn most(query: &str) -> usize {
@@ -28,10 +28,7 @@ pub(super) fn most(query: &str) -> usize {
 }
 
 /// Reads a page of a list. Returns its size in bytes, too.
-pub(crate) async fn read<K>(
-    api: &Api<K>,
-    params: &ListParams,
-) -> kube::Result<(ObjectList<K>, usize)>
+pub async fn read<K>(api: &Api<K>, params: &ListParams) -> kube::Result<(ObjectList<K>, usize)>
 where
     K: Resource + Clone + DeserializeOwned,
 {
@@ -43,7 +40,7 @@ where
 }
 
 /// Whether a list failed because its page was too large.
-pub(crate) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
+pub fn is_too_large(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(cause) = next {
         if cause.is::<LengthLimitError>() {
@@ -65,7 +62,7 @@ mod tests {
     use tower::Layer as _;
 
     use super::*;
-    use crate::client::Answers;
+    use crate::Answers;
 
     /// The objects of a server with one object of that size.
     fn objects(bytes: usize) -> Api<ConfigMap> {

@@ -302,7 +302,7 @@ mod tests {
             .parse()
             .unwrap();
         let server: Uri = "https://api.example.com:6443".parse().unwrap();
-        let mut connector = through(Some(&proxy), &server, crate::client::tcp());
+        let mut connector = through(Some(&proxy), &server, crate::tcp());
         let refused = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut read = vec![0; 1024];
@@ -315,7 +315,7 @@ mod tests {
         let (read, error) = tokio::join!(refused, connected);
         let error = error.err().unwrap();
         assert!(error.is::<Failed>(), "{error}");
-        let text = crate::client::explain(error.as_ref());
+        let text = crate::explain(error.as_ref());
         assert!(
             text.starts_with(&format!("cannot connect through the proxy {address}: ")),
             "{text}"

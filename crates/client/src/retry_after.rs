@@ -75,7 +75,7 @@ mod tests {
     use tower::Layer as _;
 
     use super::*;
-    use crate::client::Answers;
+    use crate::Answers;
 
     /// The Status in the caller's error.
     async fn seen(code: u16, retry_after: Option<&'static str>, text: &'static str) -> Status {

@@ -2,8 +2,10 @@
 //! answers show.
 
 mod answers;
+pub mod backoff;
 pub mod call;
-pub(crate) mod pages;
+pub mod clock;
+pub mod pages;
 pub mod proxy;
 mod retry_after;
 
@@ -26,8 +28,6 @@ use kube::{Client, Config};
 use parking_lot::Mutex;
 use thiserror::Error;
 use tower::{BoxError, Service, ServiceBuilder};
-
-use crate::clock;
 
 pub use answers::{Answers, Metrics};
 
