@@ -464,6 +464,19 @@ fn values_reach_the_pods() {
 }
 
 #[test]
+fn a_value_makes_the_links_of_the_alerts_absolute() {
+    let values = json!({"prometheus": {"enable": true, "runbooks": "https://example.com/op/"}});
+    let found = released(DEFAULT, &values);
+    let mut found = found.values();
+    let alerts = found.find(|it| it["kind"] == "PrometheusRule").unwrap();
+    for rule in alerts["spec"]["groups"][0]["rules"].as_array().unwrap() {
+        let link = text(rule, "/annotations/runbook_url");
+        let page = "https://example.com/op/docs/operations/alerts.md#";
+        assert!(link.starts_with(page), "{link}");
+    }
+}
+
+#[test]
 fn crds_go_with_the_release_only_if_a_value_says_so() {
     let mut command = template(DEFAULT, &json!({"crds": {"keep": false}}));
     let all = objects(&output(&mut command));
@@ -490,6 +503,10 @@ fn bad_values_are_refused() {
         (
             json!({"prometheus": {"labels": {"app.kubernetes.io/name": "x"}}}),
             "app.kubernetes.io/name",
+        ),
+        (
+            json!({"prometheus": {"runbooks": "https://example.com/op"}}),
+            "runbooks",
         ),
         (
             json!({"networkPolicy": {"provider": "flannel"}}),

@@ -564,6 +564,13 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
             "More labels of the ServiceMonitor and the PrometheusRule, such as those that your Prometheus selects.",
         ),
         setting(
+            "prometheus.runbooks",
+            json!(""),
+            // It ends up in a YAML string in double quotes, and a path follows.
+            json!({ "type": "string", "pattern": "^(https?://[^\\s\"\\\\]+/)?$" }),
+            "What every runbook_url of the alerts begins with, such as https://example.com/my-operator/blob/main/. Without it they are paths in this repository.",
+        ),
+        setting(
             "sampleKinds.enable",
             json!(false),
             boolean(),

@@ -11,6 +11,11 @@ const PREFIX: &str = "my-operator";
 const RELEASE_NAMESPACE: &str = "{{ $.Release.Namespace }}";
 const FULLNAME: &str = r#"{{ include "my-operator.fullname" $ }}"#;
 
+/// The links of the alerts, and what they begin with in a release: in config/ they are paths in the repository, which a
+/// pager cannot open.
+const RUNBOOK: &str = "runbook_url";
+const RUNBOOKS: &str = "{{ $.Values.prometheus.runbooks }}";
+
 /// The namespace that the committed component `namespaced` has for an example.
 pub(super) const EXAMPLE: &str = "default";
 const NAMESPACED: &str = "namespaced";
@@ -254,7 +259,11 @@ fn text(value: &Value, indent: usize, place: &Place<'_>) -> Result<String> {
     } else {
         quoted(text)
     };
-    release(&text, place)
+    let text = release(&text, place)?;
+    match text.strip_prefix('"') {
+        Some(path) if place.key == RUNBOOK => Ok(format!("\"{RUNBOOKS}{path}")),
+        _ => Ok(text),
+    }
 }
 
 fn is_plain_block(text: &str) -> bool {
