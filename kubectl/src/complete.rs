@@ -83,6 +83,7 @@ const SET: Option<&Kind> = Some(&mydaemonset::KIND);
 const KNOWN: &[Known] = &[
     known("kubectl-at", "cat", AT, ats),
     known("kubectl-at", "logs", AT, ats),
+    known("kubectl-at", "resume", AT, ats),
     known("kubectl-atrm", "names", AT, ats),
     known("kubectl-mydaemonset", "name", SET, sets),
     known("kubectl-mydaemonset", "names", SET, sets),
@@ -190,9 +191,13 @@ pub(crate) fn run(program: &Program, words: &[OsString]) -> io::Result<()> {
             mut prefix,
             given,
         } => {
+            // Both names of a program have the same arguments.
+            let name = match program.name {
+                mydaemonset::SHORT_NAME => mydaemonset::PROGRAM.name,
+                name => name,
+            };
             let known = KNOWN.iter();
-            let mut known =
-                known.filter(|it| it.program == program.name && it.argument == argument);
+            let mut known = known.filter(|it| it.program == name && it.argument == argument);
             let known = known.next();
             let mut start = current.strip_prefix(&prefix).unwrap_or_default();
             // KIND/NAME is a name, too.

@@ -25,7 +25,7 @@ use clap::error::ErrorKind;
 
 use connection::Failure;
 
-/// One command of kubectl, and so one name of this program.
+/// One name of this program, and the command that it is.
 pub struct Program {
     /// The name of the file, which is also that of the clap command: `kubectl-at`.
     pub name: &'static str,
@@ -48,6 +48,7 @@ pub const PROGRAMS: &[Program] = &[
     at::queue::PROGRAM,
     at::remove::PROGRAM,
     mydaemonset::PROGRAM,
+    mydaemonset::SHORT_PROGRAM,
 ];
 
 /// The exit code after Ctrl-C, as a shell has it: 128 and the number of SIGINT.

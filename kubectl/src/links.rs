@@ -81,7 +81,7 @@ mod tests {
             .collect();
         made.sort();
         let kinds = ["kubectl-", "kubectl_complete-"];
-        let commands = ["at", "atq", "atrm", "mydaemonset"];
+        let commands = ["at", "atq", "atrm", "mds", "mydaemonset"];
         let expected: Vec<String> = kinds
             .iter()
             .flat_map(|kind| commands.map(|command| format!("{kind}{command}")))

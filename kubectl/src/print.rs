@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::connection::Failure;
+use crate::terminal;
 
 /// How far a change goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,6 +33,31 @@ pub(crate) enum Format {
     Name,
     Json,
     Yaml,
+}
+
+impl Format {
+    /// Prints an object. `name` is its name for other commands of kubectl.
+    pub(crate) fn print(
+        self,
+        name: &str,
+        object: Value,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Name => Ok(writeln!(out, "{name}")?),
+            Self::Json => json(&without_managed_fields(object), out),
+            Self::Yaml => yaml(&without_managed_fields(object), out),
+        }
+    }
+}
+
+/// Says, as kubectl get does, that a table would be empty.
+pub(crate) fn none_in(namespace: Option<&str>) -> io::Result<()> {
+    let place = match namespace {
+        Some(namespace) => format!(" in {} namespace.", terminal::harmless(namespace)),
+        None => String::new(),
+    };
+    writeln!(io::stderr(), "No resources found{place}")
 }
 
 /// As one document of YAML.

@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::echo::{Echo, schedule};
 use super::manifest::Wish;
 use super::moment::Clock;
-use super::{follow, name, object, quote, script, show, template, when};
+use super::{follow, name, object, quote, resume, script, show, template, when};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
-use crate::{Program, block_on, duration, print, terminal};
+use crate::{Program, block_on, duration, terminal};
 
 /// The program.
 pub const PROGRAM: Program = Program {
@@ -37,6 +37,7 @@ const EXAMPLES: &str = "Examples:
   kubectl at -t 202611271600 --dry-run=server -o yaml -- ./report
   kubectl at -c report-x7k2p                      # what will run
   kubectl at --logs report-x7k2p                  # what it has written
+  kubectl at --resume report-x7k2p                # go on after --suspend
 
 Exit codes of --follow:
   that of the command; 75 if it was not started in time (Missed)
@@ -49,25 +50,27 @@ Exit codes of --follow:
     bin_name = "kubectl at",
     version,
     after_help = EXAMPLES,
-    override_usage = "kubectl at TIMESPEC [flags] [-- COMMAND...]\n       kubectl at -c NAME\n       kubectl at --logs NAME [--follow]",
-    group = ArgGroup::new("looks").args(["cat", "logs"])
+    override_usage = "kubectl at TIMESPEC [flags] [-- COMMAND...]\n       kubectl at -c NAME\n       kubectl at --logs NAME [--follow]\n       kubectl at --resume NAME [--follow]",
+    group = ArgGroup::new("looks").args(["cat", "logs"]),
+    // What is about an At that exists makes no new one.
+    group = ArgGroup::new("existing").args(["cat", "logs", "resume"])
 )]
 struct Create {
     /// When: 16:00 tomorrow, teatime fri, now + 5 minutes, 1h30m, 2026-11-24T16:00:00Z; in the time zone of TZ
-    #[arg(value_name = "TIMESPEC", conflicts_with_all = ["looks", "time"], allow_negative_numbers = true)]
+    #[arg(value_name = "TIMESPEC", conflicts_with_all = ["existing", "time"], allow_negative_numbers = true)]
     timespec: Vec<String>,
     /// The program and its arguments; from standard input if absent
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["looks", "file"])]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["existing", "file"])]
     command: Vec<String>,
     /// When, as touch(1) takes it
     #[arg(
         short = 't',
         value_name = "[[CC]YY]MMDDhhmm[.SS]",
-        conflicts_with = "looks"
+        conflicts_with = "existing"
     )]
     time: Option<String>,
     /// Read the text for the shell from this file; - is standard input
-    #[arg(short, long, value_name = "FILE", conflicts_with = "looks")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "existing")]
     file: Option<PathBuf>,
     /// Wait for the end: show what it waits for and its output, and exit with the exit code of the command
     #[arg(short = 'F', long, conflicts_with_all = ["dry_run", "cat"])]
@@ -78,18 +81,21 @@ struct Create {
     /// Show what the command of an At has written
     #[arg(long, value_name = "NAME")]
     logs: Option<String>,
+    /// Let an At run that is suspended
+    #[arg(long, value_name = "NAME")]
+    resume: Option<String>,
 
     /// The name of the At; one is made from the command if absent
-    #[arg(long, conflicts_with = "looks", help_heading = "What runs")]
+    #[arg(long, conflicts_with = "existing", help_heading = "What runs")]
     name: Option<String>,
     /// The image of the container [default: bash:5.3]
-    #[arg(long, conflicts_with = "looks", help_heading = "What runs")]
+    #[arg(long, conflicts_with = "existing", help_heading = "What runs")]
     image: Option<String>,
     /// The shell that gets the command after -c [default: bash]
     #[arg(
         long,
         value_name = "PROGRAM",
-        conflicts_with = "looks",
+        conflicts_with = "existing",
         help_heading = "What runs"
     )]
     shell: Option<String>,
@@ -97,38 +103,38 @@ struct Create {
     #[arg(
         long,
         value_name = "NAME",
-        conflicts_with = "looks",
+        conflicts_with = "existing",
         help_heading = "What runs"
     )]
     serviceaccount: Option<String>,
     /// A variable of the environment; can be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "looks", help_heading = "What runs")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "existing", help_heading = "What runs")]
     env: Vec<(String, String)>,
     /// A file with a Pod, a PodTemplate, or metadata or spec of a pod: what else the pod needs
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with = "looks",
+        conflicts_with = "existing",
         help_heading = "What runs"
     )]
     template: Option<PathBuf>,
     /// Labels of the At
-    #[arg(short, long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = pair, conflicts_with = "looks", help_heading = "What runs")]
+    #[arg(short, long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = pair, conflicts_with = "existing", help_heading = "What runs")]
     labels: Vec<(String, String)>,
 
     /// Do not start it later than this after its time
-    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "looks", help_heading = "How")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "existing", help_heading = "How")]
     deadline: Option<i64>,
     /// End it when it has run for so long
-    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "looks", help_heading = "How")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "existing", help_heading = "How")]
     timeout: Option<i64>,
     /// Delete it, with its output, so long after its end
-    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "looks", help_heading = "How")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "existing", help_heading = "How")]
     ttl: Option<i64>,
-    /// Hold it back until spec.suspend is false
-    #[arg(long, conflicts_with = "looks", help_heading = "How")]
+    /// Hold it back until kubectl at --resume NAME
+    #[arg(long, conflicts_with = "existing", help_heading = "How")]
     suspend: bool,
-    /// Create nothing: client only makes the object, server also has it checked
+    /// Change nothing: client only makes the object, server also has it checked
     #[arg(
         long,
         value_name = "WHERE",
@@ -169,6 +175,16 @@ impl Create {
                 } else {
                     show::log(&connection, name).await
                 }
+            });
+        }
+        if let Some(name) = self.resume.as_deref() {
+            return block_on(async {
+                let connection = Connection::new(&self.connection).await?;
+                resume::run(&connection, name, self.dry_run, self.output).await?;
+                if self.follow {
+                    return follow::run(&connection, name, true).await;
+                }
+                Ok(0)
             });
         }
         // A mistake in the time shows before the user types a command.
@@ -276,7 +292,7 @@ impl Create {
     async fn post(&self, connection: &Connection, wish: &Wish) -> Result<String, Failure> {
         let params = PostParams {
             dry_run: self.dry_run == DryRun::Server,
-            field_manager: Some("kubectl-at".to_owned()),
+            field_manager: Some(object::FIELD_MANAGER.to_owned()),
         };
         let body = wish.manifest()?.to_string().into_bytes();
         let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
@@ -295,29 +311,23 @@ impl Create {
         })
     }
 
-    fn echo(&self, wish: &Wish, object: &Value, instant: Timestamp) -> Result<(), Failure> {
+    fn echo(&self, wish: &Wish, created: &Value, instant: Timestamp) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let name = terminal::harmless(&wish.name);
-        match self.output {
-            Some(Format::Yaml) => {
-                print::yaml(&print::without_managed_fields(object.clone()), &mut out)?;
-            }
-            Some(Format::Json) => {
-                print::json(&print::without_managed_fields(object.clone()), &mut out)?;
-            }
-            Some(Format::Name) => writeln!(out, "{}/{name}", object::RESOURCE)?,
-            None => {
-                let echo = Echo {
-                    schedule: &wish.schedule,
-                    instant,
-                    deadline: object["spec"]["startingDeadlineSeconds"].as_i64(),
-                    suspend: wish.suspend,
-                    dry_run: self.dry_run,
-                };
-                let words = echo.words(&Clock::new());
-                let dry = self.dry_run.suffix();
-                writeln!(out, "at/{name} {words}{dry}")?;
-            }
+        if let Some(format) = self.output {
+            let name = format!("{}/{name}", object::RESOURCE);
+            format.print(&name, created.clone(), &mut out)?;
+        } else {
+            let echo = Echo {
+                schedule: &wish.schedule,
+                instant,
+                deadline: created["spec"]["startingDeadlineSeconds"].as_i64(),
+                suspend: wish.suspend,
+                dry_run: self.dry_run,
+            };
+            let words = echo.words(&Clock::new());
+            let dry = self.dry_run.suffix();
+            writeln!(out, "at/{name} {words}{dry}")?;
         }
         Ok(out.flush()?)
     }
@@ -430,10 +440,16 @@ mod tests {
             &["noon", "-t", "11271600"],
             &["noon", "-f", "x", "--", "ls"],
             &["-c", "x", "--image", "y"],
+            &["-c", "x", "-o", "yaml"],
+            &["--resume", "x", "noon"],
+            &["--resume", "x", "--logs", "x"],
+            &["--resume", "x", "--suspend"],
         ] {
             assert!(parsed(words).is_err(), "{words:?}");
         }
         assert!(parsed(&["--logs", "x", "--follow"]).is_ok());
+        assert!(parsed(&["--resume", "x", "--follow"]).is_ok());
+        assert!(parsed(&["--resume", "x", "--dry-run=server", "-o", "yaml"]).is_ok());
         assert!(parsed(&["noon", "--follow", "--", "ls"]).is_ok());
     }
 }

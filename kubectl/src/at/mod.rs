@@ -1,7 +1,7 @@
 //! `kubectl at`, `kubectl atq` and `kubectl atrm`.
 //!
-//! [`create`] is `kubectl at`; with -c and --logs it shows an At ([`show`]), and with --follow it waits for its end
-//! ([`follow`]). [`queue`] is `kubectl atq`, [`remove`] `kubectl atrm`.
+//! [`create`] is `kubectl at`; with -c and --logs it shows an At ([`show`]), with --resume it lets one run
+//! ([`resume`]), and with --follow it waits for its end ([`follow`]). [`queue`] is `kubectl atq`, [`remove`] `kubectl atrm`.
 
 pub mod create;
 pub mod queue;
@@ -14,6 +14,7 @@ mod moment;
 mod name;
 mod object;
 mod quote;
+mod resume;
 mod script;
 mod show;
 mod template;

@@ -17,6 +17,9 @@ const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
 /// What stands before the names of Ats where kubectl prints them for other commands.
 pub(super) const RESOURCE: &str = "at.cnat.programming-kubernetes.info";
 
+/// Who the API server records as the one that changed a field.
+pub(super) const FIELD_MANAGER: &str = "kubectl-at";
+
 /// Objects of one request for a list.
 const PAGE: u32 = 500;
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::moment::Clock;
 use super::object::{self, Item, Selection};
 use crate::connection::{Connection, Failure, Flags};
-use crate::print::Objects;
+use crate::print::{Objects, none_in};
 use crate::terminal::{self, Table};
 use crate::{Program, block_on};
 
@@ -67,15 +67,6 @@ enum Format {
 struct Row {
     due: Option<Timestamp>,
     cells: Vec<String>,
-}
-
-/// Says, as kubectl get does, that a table would be empty.
-fn none_in(namespace: Option<&str>) -> io::Result<()> {
-    let place = match namespace {
-        Some(namespace) => format!(" in {} namespace.", terminal::harmless(namespace)),
-        None => String::new(),
-    };
-    writeln!(io::stderr(), "No resources found{place}")
 }
 
 impl Queue {

@@ -25,6 +25,11 @@ pub(super) fn api(connection: &Connection) -> Api<DynamicObject> {
     Api::namespaced_with(client, &connection.namespace, &resource())
 }
 
+/// The same of all namespaces.
+pub(super) fn all(connection: &Connection) -> Api<DynamicObject> {
+    Api::all_with(connection.client.clone(), &resource())
+}
+
 /// The object of that name.
 pub(super) async fn get(connection: &Connection, name: &str) -> Result<Object, Failure> {
     let got = api(connection).get(name).await;

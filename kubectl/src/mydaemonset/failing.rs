@@ -12,13 +12,13 @@ use super::view::layout::FailingPod;
 use crate::connection::Connection;
 
 /// Of so many pods the last lines are shown.
-const MAX_PODS: usize = 5;
+pub(super) const MAX_PODS: usize = 5;
 /// So many lines of each.
 const MAX_LINES: usize = 3;
 /// And so many bytes of its log.
 const MAX_LOG: i64 = 4096;
 /// A kubelet that does not answer in this time does not delay the others.
-const TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The first failing pods with their last lines.
 pub(super) async fn pods(connection: &Connection, cells: &[NodeCell]) -> Vec<FailingPod> {

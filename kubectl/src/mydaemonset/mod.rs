@@ -2,22 +2,24 @@
 //!
 //! [`object`] is what is read of a `MyDaemonSet`. The decisions are pure functions of it: [`progress`] has the words of
 //! `rollout status`, [`history`] and [`diff`] the revisions, [`edit`] the patches. [`cluster`] makes the requests,
-//! [`failing`] reads what failing pods said last, [`rollout`] runs the verbs, [`view`] draws the nodes, and [`migrate`] takes
-//! over what a `DaemonSet` has.
+//! [`failing`] reads what failing pods said last and [`starting`] why others are not Ready, [`rollout`] runs the verbs,
+//! [`list`] has the table of all objects, [`view`] draws the nodes of one, and [`migrate`] takes over what a `DaemonSet` has.
 
 mod cluster;
 mod diff;
 mod edit;
 mod failing;
 mod history;
+mod list;
 mod migrate;
 mod object;
 mod progress;
 mod rollout;
+mod starting;
 mod view;
 
 use chrono::Utc;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::connection::{Connection, Failure, Flags};
 use crate::{Program, block_on};
@@ -40,21 +42,46 @@ pub(crate) async fn revisions(connection: &Connection, name: &str) -> Result<Vec
 pub const PROGRAM: Program = Program {
     name: "kubectl-mydaemonset",
     command: Arguments::command,
-    run: |matches| {
-        let arguments = Arguments::from_arg_matches(matches)
-            .map_err(|error| Failure::Message(error.to_string()))?;
-        block_on(arguments.run())
-    },
+    run,
 };
+
+/// The same by the kind's short name. Its help has the name that it was called by.
+pub const SHORT_PROGRAM: Program = Program {
+    name: SHORT_NAME,
+    command: || {
+        let command = Arguments::command().name(SHORT_NAME);
+        let examples = EXAMPLES.replace(BIN_NAME, SHORT_BIN_NAME);
+        command.bin_name(SHORT_BIN_NAME).after_help(examples)
+    },
+    run,
+};
+
+pub(crate) const SHORT_NAME: &str = "kubectl-mds";
+const BIN_NAME: &str = "kubectl mydaemonset";
+const SHORT_BIN_NAME: &str = "kubectl mds";
+
+const EXAMPLES: &str = "Examples:
+  kubectl mydaemonset get -A                  # all of them, the worst first
+  kubectl mydaemonset get web -w              # the nodes of one, as they change
+  kubectl mydaemonset status web --timeout=5m # wait for the end of a roll-out
+  kubectl mydaemonset undo web                # back to what reached every node
+  kubectl mydaemonset migrate daemonset/web --plan";
+
+fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+    let arguments = Arguments::from_arg_matches(matches)
+        .map_err(|error| Failure::Message(error.to_string()))?;
+    block_on(arguments.run())
+}
 
 /// Roll out MyDaemonSets, and see how far they are.
 ///
-/// NAME is the object's name, or mydaemonset/NAME.
+/// NAME is the object's name, or mydaemonset/NAME. kubectl mydaemonset and kubectl mds are the same.
 #[derive(Parser, Debug)]
 #[command(
     name = "kubectl-mydaemonset",
-    bin_name = "kubectl mydaemonset",
-    version
+    bin_name = BIN_NAME,
+    version,
+    after_help = EXAMPLES
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -70,7 +97,7 @@ enum Command {
     Rollout(rollout::Verb),
     #[command(flatten)]
     Verb(rollout::Verb),
-    /// Show the nodes: one cell for each, and what failing pods said last
+    /// List them, the worst first; with NAME, show its nodes and what failing pods said last
     Get(view::Get),
     /// Take over the pods of a DaemonSet, node by node; or go back
     Migrate(migrate::Migrate),
@@ -83,6 +110,27 @@ impl Arguments {
             Command::Rollout(verb) | Command::Verb(verb) => verb.run(&connection).await,
             Command::Get(get) => get.run(&connection).await,
             Command::Migrate(migrate) => migrate.run(&connection).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_has_the_name_that_was_called_and_no_example_is_wrapped() {
+        for (program, name, other) in [
+            (PROGRAM, BIN_NAME, SHORT_BIN_NAME),
+            (SHORT_PROGRAM, SHORT_BIN_NAME, BIN_NAME),
+        ] {
+            let mut command = (program.command)().term_width(80);
+            let help = command.render_help().to_string();
+            let examples = EXAMPLES.replace(BIN_NAME, name);
+            assert!(help.contains(&examples), "{help}");
+            assert!(help.contains(&format!("Usage: {name} ")), "{help}");
+            assert!(!help.contains(&format!("{other} undo")), "{help}");
+            assert!(EXAMPLES.lines().all(|line| line.len() <= 80));
         }
     }
 }

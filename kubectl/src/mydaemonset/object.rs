@@ -4,9 +4,10 @@ use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus};
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
+use my_operator::kinds::mydaemonset::names::APP;
 use my_operator::kinds::mydaemonset::revision::{Content, hash};
-use my_operator::kinds::mydaemonset::status::{PROGRESSING, is_auto_paused};
-use my_operator_runtime::reconcile::condition::{self, Condition};
+use my_operator::kinds::mydaemonset::status::{AVAILABLE, DEGRADED, PROGRESSING, is_auto_paused};
+use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -14,6 +15,12 @@ use crate::connection::Kind;
 
 /// The resource in kubectl's messages about an error, such as `mydaemonsets.apps.zhongmingmao.io "web" is not paused`.
 pub(crate) const RESOURCE: &str = "mydaemonsets.apps.zhongmingmao.io";
+
+/// The states that are not the reason of a condition, as the operator spells them.
+pub(crate) const INVALID: &str = "Invalid";
+pub(crate) const UNAVAILABLE: &str = "Unavailable";
+/// The state of an object whose present spec the operator has not seen.
+pub(crate) const UNOBSERVED: &str = "Unobserved";
 
 /// How the kind is spelled before a name.
 pub(crate) const KIND: Kind = Kind {
@@ -83,6 +90,40 @@ impl Object {
     pub(crate) fn progress(&self) -> &str {
         self.condition(PROGRESSING)
             .map_or("", |c| c.reason.as_str())
+    }
+
+    /// Whether the status is about the present spec.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.status.observed_generation.unwrap_or_default() >= self.generation
+    }
+
+    /// The state in a word, as the operator has it.
+    pub(crate) fn state(&self) -> &str {
+        let state = self.status.state.as_deref();
+        state.filter(|_| self.is_observed()).unwrap_or(UNOBSERVED)
+    }
+
+    /// Why it is in that state: the message of the condition that the state is about.
+    pub(crate) fn reason(&self) -> &str {
+        if !self.is_observed() {
+            return "the operator has not seen this spec yet";
+        }
+        let type_ = match self.state() {
+            INVALID => ACCEPTED,
+            DEGRADED => DEGRADED,
+            UNAVAILABLE => AVAILABLE,
+            _ => PROGRESSING,
+        };
+        self.condition(type_).map_or("", |c| c.message.as_str())
+    }
+
+    /// The image, or that of the template's own container `app`.
+    pub(crate) fn image(&self) -> String {
+        let own = || {
+            let template = self.spec.template.as_ref()?;
+            Some(template.container(APP)?.image().to_owned())
+        };
+        self.spec.image.clone().or_else(own).unwrap_or_default()
     }
 
     /// The revision of the present spec.

@@ -37,7 +37,7 @@ pub(crate) fn progress(
     if object.strategy().on_delete {
         return Err("rollout status is only available for RollingUpdate strategy type".to_owned());
     }
-    if object.status.observed_generation.unwrap_or_default() < object.generation {
+    if !object.is_observed() {
         let text = "Waiting for daemon set spec update to be observed...";
         return Ok(waiting(text.to_owned()));
     }

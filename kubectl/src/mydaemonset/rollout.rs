@@ -1,6 +1,6 @@
 //! The verbs of a roll-out.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use chrono::Utc;
@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use futures::TryStreamExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::Value;
 
 use super::cluster;
 use super::diff::diff;
@@ -18,7 +19,7 @@ use super::progress::progress;
 use super::view;
 use crate::connection::{Connection, Failure};
 use crate::flags::natural;
-use crate::print::{DryRun, Format, json, without_managed_fields, yaml};
+use crate::print::{DryRun, Format, yaml};
 use crate::terminal::{Table, ask, harmless};
 
 /// A patch that depends on what was read is tried again this often when the object changes meanwhile.
@@ -481,28 +482,21 @@ impl How {
                 let suffix = self.dry_run.suffix();
                 writeln!(out, "{name} {}{suffix}", harmless(&edit.operation))?;
             }
-            Some(Format::Name) => writeln!(out, "{name}")?,
-            Some(format) => print(&changed, format, &mut out)?,
+            Some(format) => format.print(&name, value(&changed)?, &mut out)?,
         }
         Ok(())
     }
 }
 
-/// Prints an object as kubectl does: data for other programs, with no escapes but the format's own.
-fn print(object: &DynamicObject, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
-    let value = serde_json::to_value(object);
-    let value = value.map_err(|error| Failure::Message(error.to_string()))?;
-    let value = without_managed_fields(value);
-    match format {
-        Format::Json => json(&value, out),
-        Format::Name | Format::Yaml => yaml(&value, out),
-    }
+/// The object as JSON.
+fn value(object: &DynamicObject) -> Result<Value, Failure> {
+    serde_json::to_value(object).map_err(|error| Failure::Message(error.to_string()))
 }
 
 /// The object as it would be after a patch.
 fn patched(object: &DynamicObject, patch: &Patch) -> Result<DynamicObject, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Message(error.to_string());
-    let mut value = serde_json::to_value(object).map_err(|error| failed(&error))?;
+    let mut value = value(object)?;
     match patch {
         Patch::Merge(fields) => json_patch::merge(&mut value, fields),
         Patch::Json(operations) => {
@@ -517,7 +511,7 @@ fn patched(object: &DynamicObject, patch: &Patch) -> Result<DynamicObject, Failu
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::super::history::tests::revision;
     use super::super::object::tests::object;
@@ -539,7 +533,8 @@ mod tests {
         );
         assert_eq!(paused.metadata.resource_version.as_deref(), Some("7"));
         let mut text = Vec::new();
-        print(&paused, Format::Yaml, &mut text).unwrap();
+        let object = value(&paused).unwrap();
+        Format::Yaml.print("web", object, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(
             text.contains("paused: true") && text.contains("name: web"),

@@ -148,6 +148,36 @@ async fn an_at_is_made_listed_shown_and_removed() {
     assert_eq!((none.code, none.err), (Some(0), sentence));
 }
 
+#[tokio::test]
+async fn a_suspended_at_is_resumed_once() {
+    let kubectl = kubectl("plugin-resume").await;
+    let run = async |args: &str| {
+        let args: Vec<&str> = args.split(' ').collect();
+        kubectl.run_plugin(&args, "").await
+    };
+    run("at -t 209911271500 --name held --suspend -- ls")
+        .await
+        .good();
+    let words = "at/held resumed, and would run Fri Nov 27 2099 15:00 CET, in ";
+    for dry_run in ["client", "server"] {
+        let said = run(&format!("at --resume held --dry-run={dry_run}"))
+            .await
+            .good();
+        assert!(said.starts_with(words), "{said}");
+    }
+    let printed = run("at --resume held --dry-run=client -o yaml")
+        .await
+        .good();
+    assert!(printed.contains("\n  suspend: false\n"), "{printed}");
+    assert_eq!(kubectl.field("at/held", "{.spec.suspend}").await, "true");
+    let said = run("at --resume at/held").await.good();
+    let words = "at/held resumed, and will run Fri Nov 27 2099 15:00 CET, in ";
+    assert!(said.starts_with(words), "{said}");
+    assert_eq!(kubectl.field("at/held", "{.spec.suspend}").await, "false");
+    let again = run("at --resume held").await.bad();
+    assert_eq!(again, "error: at/held is not suspended\n");
+}
+
 /// Runs a verb on an At and what kubectl has for it on a Job, and compares all that is printed and the exit codes.
 #[tokio::test]
 async fn the_verbs_have_kubectls_words_and_exit_codes() {

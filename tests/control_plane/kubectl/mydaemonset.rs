@@ -363,12 +363,27 @@ async fn a_roll_out_that_stopped_by_itself_is_shown_and_resumed_only_on_purpose(
         shown.contains(&format!("✗ InvalidImageName  node-1  {pod}\n")),
         "{shown}"
     );
+    // The table of all, by the short name.
+    for (args, column) in [("mds get", 0), ("mds get -A", 1)] {
+        let table = place.kubectl(args).await.good();
+        let rows = table
+            .lines()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let is_ours =
+            |row: &Vec<&str>| row[column] == "web" && (column == 0 || row[0] == place.namespace);
+        let row = rows.skip(1).find(is_ours).unwrap();
+        assert_eq!(
+            row[column + 4..column + 7],
+            ["AutoPaused", "nginx:1.99", "revision"]
+        );
+    }
 
     let history = place.run("history web").await.out;
-    let states = history
+    let column = history
         .lines()
         .filter_map(|row| row.split_whitespace().nth(2));
-    assert_eq!(Vec::from_iter(states), ["STATE", "current", "failed"]);
+    let column: Vec<_> = column.collect();
+    assert_eq!(column, ["STATE", "current", "failed"]);
     let restart = place.run("restart web").await;
     assert!(
         restart.err.contains("run rollout resume or undo first"),

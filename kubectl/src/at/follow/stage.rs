@@ -70,12 +70,9 @@ fn pending(
     let due = item.due();
     let none = String::new();
     if reason == Some("Suspended") {
-        let patch = r#"--type=merge -p '{"spec":{"suspend":false}}'"#;
         let namespace = &item.namespace;
         return (
-            format!(
-                "at/{name} is suspended; kubectl patch at {name} -n {namespace} {patch} resumes it"
-            ),
+            format!("at/{name} is suspended; kubectl at --resume {name} -n {namespace} resumes it"),
             none,
         );
     }
@@ -222,7 +219,7 @@ mod tests {
         let Stage::Waiting(text, _) = staged(&at("2026-11-27T15:00:00Z"), &suspended) else {
             unreachable!()
         };
-        assert!(text.contains("kubectl patch at x"), "{text}");
+        assert!(text.contains("kubectl at --resume x "), "{text}");
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub(crate) struct NodeCell {
     pub(crate) cell: Cell,
     /// The failing pod.
     pub(crate) failing: Option<Failing>,
+    /// The name of the pod that has not been Ready for longer than it usually takes, if it does not fail.
+    pub(crate) starting: Option<String>,
 }
 
 /// A failing pod.
@@ -99,6 +101,9 @@ pub(crate) struct Failing {
     /// How many pods of the revision failed on the node before this one.
     pub(crate) attempt: u32,
 }
+
+/// A pod that has not been Ready for so long is worth a line.
+const STARTS: TimeDelta = TimeDelta::minutes(1);
 
 /// The labels that say where a node is, the first one with different values is used.
 const GROUPS: [&str; 7] = [
@@ -210,16 +215,26 @@ impl Judge {
         });
         let failing = failing.min();
         let group = label.zip(node).and_then(|(label, node)| node.label(label));
+        let cell = if failing.is_some() {
+            Cell::Failed
+        } else {
+            self.judge(node, pods)
+        };
+        let starting = pods.iter().filter(|_| cell == Cell::Starting);
+        let mut starting = starting.filter(|pod| self.starts_slowly(pod));
         Some(NodeCell {
             node: name.to_owned(),
             group: group.unwrap_or_default().to_owned(),
-            cell: if failing.is_some() {
-                Cell::Failed
-            } else {
-                self.judge(node, pods)
-            },
+            cell,
             failing,
+            starting: starting.next().map(|pod| pod.name.clone()),
         })
+    }
+
+    /// Whether the pod is neither Ready nor on its way out, for long.
+    fn starts_slowly(&self, pod: &PodView) -> bool {
+        let since = pod.unready_since.filter(|_| !pod.deleting);
+        since.is_some_and(|since| self.now - since >= STARTS)
     }
 
     /// The state of a node without a failing pod.
@@ -372,6 +387,24 @@ mod tests {
         assert_eq!(of(&fleet, &spec)[0].1, Cell::New);
         spec["minReadySeconds"] = json!(6);
         assert_eq!(of(&fleet, &spec)[0].1, Cell::Starting);
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_for_a_minute_is_named() {
+        let starting = |seconds: i64, change: fn(&mut PodView)| {
+            let mut pod = pod("n", NEW, false);
+            pod.unready_since = Some(now() - TimeDelta::seconds(seconds));
+            change(&mut pod);
+            let fleet = fleet(&[node("n", false, false)], vec![pod]);
+            let cells = fleet.cells(&object(&spec(), &Value::Null), None, now());
+            cells[0].starting.clone()
+        };
+        let name = Some(format!("n-{NEW}"));
+        assert_eq!(starting(59, |_| {}), None);
+        assert_eq!(starting(60, |_| {}), name);
+        assert_eq!(starting(60, |pod| pod.deleting = true), None);
+        // It is in the other list.
+        assert_eq!(starting(60, |pod| pod.trouble = Some("Error".into())), None);
     }
 
     #[test]

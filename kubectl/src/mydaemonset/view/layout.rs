@@ -6,11 +6,9 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::cells::{Cell, Failing, NodeCell};
 use super::line::{Line, fit, wrap};
-use crate::mydaemonset::object::Object;
+use crate::mydaemonset::object::{INVALID, Object, UNAVAILABLE, UNOBSERVED};
 use crate::terminal::Style;
-use my_operator::kinds::mydaemonset::names::APP;
-use my_operator::kinds::mydaemonset::status::{AVAILABLE, DEGRADED, PROGRESSING};
-use my_operator_runtime::reconcile::condition::ACCEPTED;
+use my_operator::kinds::mydaemonset::status::{AUTO_PAUSED, COMPLETE, DEGRADED};
 
 /// The width of a frame that does not go to a terminal.
 const DEFAULT_WIDTH: usize = 120;
@@ -55,38 +53,41 @@ pub(crate) struct FailingPod {
     pub(crate) lines: Vec<String>,
 }
 
+/// A pod that takes long to become Ready.
+#[derive(Clone, Debug)]
+pub(crate) struct StartingPod {
+    pub(crate) node: String,
+    pub(crate) pod: String,
+    /// What it waits for.
+    pub(crate) reason: String,
+}
+
 /// The object, its revision, its state, and why.
 pub(crate) fn header(object: &Object, page: Page) -> Vec<Line> {
     let status = &object.status;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let image = object.spec.image.clone().or_else(|| own_image(object));
     let (current, update) = (text(&status.current_revision), object.revision());
     let revision = if current.is_empty() || current == update {
         update
     } else {
         format!("{update} (in place of {current})")
     };
-    let is_observed = status.observed_generation.unwrap_or_default() >= object.generation;
-    let state = match &status.state {
-        Some(state) if is_observed => state.clone(),
-        _ => "Unobserved".to_owned(),
-    };
+    let state = object.state();
     let field = |name: &str, value: &str| Line::default().padded(name, 11).plain(value);
     let mut lines = vec![
         field("Name:", &object.name),
         field("Namespace:", &object.namespace),
-        field("Image:", &image.unwrap_or_default()),
+        field("Image:", &object.image()),
         field("Revision:", &revision),
         Line::default()
             .padded("State:", 11)
-            .styled(&state, state_style(&state)),
+            .styled(state, state_style(state)),
     ];
-    let reason = if is_observed {
-        reason(object, &state)
-    } else {
-        "the operator has not seen this spec yet".to_owned()
-    };
-    let wrapped = wrap(&reason, page.width.saturating_sub(11).max(9), MESSAGE_LINES);
+    let wrapped = wrap(
+        object.reason(),
+        page.width.saturating_sub(11).max(9),
+        MESSAGE_LINES,
+    );
     for (i, text) in wrapped.iter().enumerate() {
         lines.push(field(if i == 0 { "Reason:" } else { "" }, text));
     }
@@ -102,33 +103,13 @@ pub(crate) fn lost(lost: &str, page: Page) -> Vec<Line> {
         .collect()
 }
 
-/// The image of the template's own container `app`.
-fn own_image(object: &Object) -> Option<String> {
-    let template = object.spec.template.as_ref()?;
-    let app = template.container(APP)?;
-    Some(app.image().to_owned())
-}
-
 fn state_style(state: &str) -> Option<Style> {
     match state {
-        "Complete" => Some(Style::Good),
-        "AutoPaused" | "Degraded" | "Invalid" => Some(Style::Bad),
-        "Unavailable" | "Unobserved" => Some(Style::Warning),
+        COMPLETE => Some(Style::Good),
+        AUTO_PAUSED | DEGRADED | INVALID => Some(Style::Bad),
+        UNAVAILABLE | UNOBSERVED => Some(Style::Warning),
         _ => None,
     }
-}
-
-/// The message of the condition that the state is about.
-fn reason(object: &Object, state: &str) -> String {
-    let type_ = match state {
-        "Invalid" => ACCEPTED,
-        "Degraded" => DEGRADED,
-        "Unavailable" => AVAILABLE,
-        _ => PROGRESSING,
-    };
-    object
-        .condition(type_)
-        .map_or(String::new(), |c| c.message.clone())
 }
 
 /// The nodes: each with its name if they fit and no groups are wanted, else each as a cell, else as counts for each group.
@@ -328,7 +309,7 @@ fn legend(cells: &[NodeCell], page: Page) -> Line {
 
 /// The same in one line, for output that is not a terminal.
 pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
-    let state = object.status.state.as_deref().unwrap_or("Unobserved");
+    let state = object.status.state.as_deref().unwrap_or(UNOBSERVED);
     let counts = Counts::of(cells.iter().map(|node| node.cell));
     let shown = Cell::ALL.into_iter().zip(counts.0);
     let texts: Vec<String> = shown
@@ -345,12 +326,7 @@ pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
 
 /// The failing pods with their last lines. What matters most comes first: the end of a page or a line may be cut off.
 pub(crate) fn failing(pods: &[FailingPod], total: usize, page: Page) -> Vec<Line> {
-    let heading = match pods.len() {
-        0 => return Vec::new(),
-        shown if shown < total => format!("Failing pods ({shown} of {total}):"),
-        _ => "Failing pods:".to_owned(),
-    };
-    let mut lines = vec![Line::default(), Line::new(&heading)];
+    let mut lines = heading("Failing pods", pods.len(), total);
     for pod in pods {
         let failing = &pod.failing;
         let mut reason = failing.trouble.clone();
@@ -360,17 +336,45 @@ pub(crate) fn failing(pods: &[FailingPod], total: usize, page: Page) -> Vec<Line
         if failing.attempt > 0 {
             reason = format!("{reason}, {} pods failed before it", failing.attempt);
         }
-        let line = mark(Line::new("  "), Cell::Failed, page);
-        lines.push(
-            line.plain(&format!(" {reason}  "))
-                .styled(&pod.node, Some(Style::Strong))
-                .plain(&format!("  {}", failing.pod)),
-        );
+        lines.push(entry(Cell::Failed, &reason, &pod.node, &failing.pod, page));
         for line in &pod.lines {
             lines.push(Line::new("      ").styled(line, Some(Style::Faint)));
         }
     }
     lines
+}
+
+/// The pods that take long to become Ready, and what they wait for.
+pub(crate) fn starting(pods: &[StartingPod], total: usize, page: Page) -> Vec<Line> {
+    let mut lines = heading("Not Ready for more than a minute", pods.len(), total);
+    for pod in pods {
+        lines.push(entry(
+            Cell::Starting,
+            &pod.reason,
+            &pod.node,
+            &pod.pod,
+            page,
+        ));
+    }
+    lines
+}
+
+/// The heading of a list of pods; nothing for an empty one.
+fn heading(title: &str, shown: usize, total: usize) -> Vec<Line> {
+    let text = match shown {
+        0 => return Vec::new(),
+        shown if shown < total => format!("{title} ({shown} of {total}):"),
+        _ => format!("{title}:"),
+    };
+    vec![Line::default(), Line::new(&text)]
+}
+
+/// A pod of such a list.
+fn entry(cell: Cell, reason: &str, node: &str, pod: &str, page: Page) -> Line {
+    mark(Line::new("  "), cell, page)
+        .plain(&format!(" {reason}  "))
+        .styled(node, Some(Style::Strong))
+        .plain(&format!("  {pod}"))
 }
 
 #[cfg(test)]
@@ -401,6 +405,7 @@ mod tests {
             },
             cell: cell(i),
             failing: None,
+            starting: None,
         };
         (0..count).map(node).collect()
     }
@@ -504,6 +509,11 @@ mod tests {
             },
             lines: vec![hostile.clone(), "x".repeat(500)],
         };
+        let slow = StartingPod {
+            node: hostile.clone(),
+            pod: hostile.clone(),
+            reason: hostile.clone(),
+        };
         let status = json!({"observedGeneration": 3, "state": hostile, "conditions": [{"type": "Progressing",
             "status": "True", "reason": "x", "message": hostile.repeat(20), "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let object = object(&json!({"image": hostile}), &status);
@@ -512,6 +522,7 @@ mod tests {
             let mut frame = header(&object, page);
             frame.extend(nodes(&cells, page));
             frame.extend(failing(std::slice::from_ref(&pod), 3, page));
+            frame.extend(starting(std::slice::from_ref(&slow), 3, page));
             for line in &frame {
                 let text = line.render(Some(width), Colour::OFF);
                 assert!(text.width() <= width, "{width}: {text}");
@@ -579,6 +590,24 @@ mod tests {
             ]
         );
         assert!(failing(&[], 0, page(80)).is_empty());
+    }
+
+    #[test]
+    fn pods_that_take_long_to_start_have_the_reason_first() {
+        let pod = StartingPod {
+            node: "n1".to_owned(),
+            pod: "n1-abc".to_owned(),
+            reason: "ContainerCreating".to_owned(),
+        };
+        assert_eq!(
+            screen(&starting(&[pod], 2, page(80)), 80),
+            [
+                "",
+                "Not Ready for more than a minute (1 of 2):",
+                "  ◐ ContainerCreating  n1  n1-abc",
+            ]
+        );
+        assert!(starting(&[], 0, page(80)).is_empty());
     }
 
     #[test]

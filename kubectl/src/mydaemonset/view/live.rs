@@ -17,14 +17,14 @@ use tokio::sync::mpsc;
 use tokio::time::{self, MissedTickBehavior};
 
 use super::cells::{Fleet, NodeCell};
-use super::layout::{self, FailingPod, Page};
+use super::layout::{self, Page};
 use super::line::Line;
 use super::screen::Screen;
-use super::{frame, is_forbidden, is_utf8, nodes_api, pods_api, retried};
+use super::{Pods, frame, is_forbidden, is_utf8, nodes_api, pods_api, retried};
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
+use crate::mydaemonset::cluster;
 use crate::mydaemonset::object::Object;
-use crate::mydaemonset::{cluster, failing};
 use crate::terminal::{Colour, obeys_sequences, size};
 
 /// The pause between two frames.
@@ -37,7 +37,7 @@ const GAP: Duration = Duration::from_millis(1);
 const MAX_BURST: Duration = Duration::from_secs(1);
 /// A node's state may change by time alone, with `minReadySeconds`.
 const REFRESH: Duration = Duration::from_secs(1);
-/// What failing pods said last is read again after this time.
+/// What failing pods said last, and why others are not Ready, is read again after this time.
 const LAST_LINES: Duration = Duration::from_secs(10);
 /// While there is no connection, the server is asked again after a pause that grows from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
@@ -225,11 +225,11 @@ enum Output {
     Lines(String),
 }
 
-/// What failing pods said last, and when it was read.
+/// What is shown of single pods, and when it was read.
 #[derive(Default)]
 struct LastLines {
-    pods: Vec<FailingPod>,
-    /// The failing pods that it was read for, with their restarts.
+    pods: Pods,
+    /// The pods that it was read for, with their restarts.
     of: Vec<(String, u32)>,
     read: Option<Instant>,
 }
@@ -242,11 +242,12 @@ impl LastLines {
     }
 }
 
-fn failing_of(cells: &[NodeCell]) -> Vec<(String, u32)> {
+/// The pods of which there is more to show. They are read again when these change.
+fn pods_of(cells: &[NodeCell]) -> Vec<(String, u32)> {
     let failing = cells.iter().filter_map(|cell| cell.failing.as_ref());
-    failing
-        .map(|failing| (failing.pod.clone(), failing.restarts))
-        .collect()
+    let failing = failing.map(|failing| (failing.pod.clone(), failing.restarts));
+    let starting = cells.iter().filter_map(|cell| cell.starting.clone());
+    failing.chain(starting.map(|pod| (pod, 0))).collect()
 }
 
 /// Shows the object until the user interrupts it.
@@ -283,7 +284,7 @@ async fn watch(
         signal(SignalKind::terminate())?,
     );
     let (mut state, mut last_lines) = (State::default(), LastLines::default());
-    let (read, mut was_read) = mpsc::channel::<Vec<FailingPod>>(1);
+    let (read, mut was_read) = mpsc::channel::<Pods>(1);
     let mut returned: BoxFuture<'_, ()> = pending().boxed();
     let (mut is_stale, mut drawn) = (true, Instant::now());
     loop {
@@ -318,14 +319,14 @@ async fn watch(
                 let object = state.object()?;
                 let cells = state.cells(&object, label, Utc::now());
                 draw(output, &object, state.lost.as_deref(), &cells, &last_lines.pods, !state.no_nodes, label.is_some())?;
-                let of = failing_of(&cells);
+                let of = pods_of(&cells);
                 if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
                     last_lines.of = of;
                     last_lines.read = Some(Instant::now());
                     let (connection, read) = (connection.clone(), read.clone());
                     tokio::spawn(async move {
                         // The view may be at its end.
-                        let _ = read.send(failing::pods(&connection, &cells).await).await;
+                        let _ = read.send(Pods::read(&connection, &cells).await).await;
                     });
                 }
             }
@@ -370,7 +371,7 @@ fn draw(
     object: &Object,
     lost: Option<&str>,
     cells: &[NodeCell],
-    pods: &[FailingPod],
+    pods: &Pods,
     has_nodes: bool,
     grouped: bool,
 ) -> Result<(), Failure> {
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_read_when_the_failing_pods_change() {
+    fn the_last_lines_are_read_when_the_pods_change() {
         let of = [("p".to_owned(), 1)];
         let mut last = LastLines::default();
         assert!(last.is_due(&of));

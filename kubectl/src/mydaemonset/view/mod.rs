@@ -1,4 +1,4 @@
-//! `get NAME`: the nodes and how far the roll-out is on each.
+//! `get`: the table of all objects or, with a name, the nodes and how far the roll-out is on each.
 //!
 //! [`cells`] judges each node, [`layout`] draws a frame of [lines](mod@line) within the size of the terminal, and [`screen`] puts
 //! frames on it. [`live`] keeps the state from watches.
@@ -20,20 +20,23 @@ use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
 use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
 
 use super::cluster;
-use super::failing;
 use super::object::{Object, parse_name};
+use super::{failing, list, starting};
 use crate::connection::{Connection, Failure};
 use crate::terminal::{Colour, size};
 use cells::{Fleet, NodeCell};
-use layout::{FailingPod, Page};
+use layout::{FailingPod, Page, StartingPod};
 use line::Line;
 
-/// The nodes.
+/// The objects, or the nodes of one.
 #[derive(Args, Debug)]
 pub(super) struct Get {
-    /// The object
+    /// The object; all of the namespace if absent
     #[arg(value_name = "NAME")]
-    name: String,
+    name: Option<String>,
+    /// List those of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
     /// Go on until interrupted: a view that changes on a terminal, else a line for each change
     #[arg(short, long)]
     watch: bool,
@@ -48,7 +51,13 @@ const NO_NODES: &str =
 
 impl Get {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        let name = parse_name(&self.name).map_err(Failure::Message)?;
+        if let Some(mistake) = self.mistake() {
+            return Err(Failure::Message(mistake.to_owned()));
+        }
+        let Some(name) = &self.name else {
+            return list::run(connection, self.all_namespaces).await;
+        };
+        let name = parse_name(name).map_err(Failure::Message)?;
         if self.watch {
             return live::run(connection, &name, self.by.as_deref()).await;
         }
@@ -56,7 +65,7 @@ impl Get {
         let fleet = fleet(connection, &name).await?;
         let label = self.by.as_deref().or_else(|| fleet.group_label());
         let cells = fleet.cells(&object, label, Utc::now());
-        let pods = failing::pods(connection, &cells).await;
+        let pods = Pods::read(connection, &cells).await;
         let page = Page::new(size(), is_utf8(), self.by.is_some());
         let lines = frame(&object, None, &cells, &pods, fleet.nodes.is_some(), page);
         let (width, colour) = (
@@ -69,6 +78,35 @@ impl Get {
         }
         Ok(0)
     }
+
+    /// Flags that do not go together.
+    fn mistake(&self) -> Option<&'static str> {
+        match &self.name {
+            // kubectl's words.
+            Some(_) if self.all_namespaces => {
+                Some("a resource cannot be retrieved by name across all namespaces")
+            }
+            None if self.watch => Some("-w shows the nodes of one MyDaemonSet: name it"),
+            None if self.by.is_some() => Some("--by groups the nodes of one MyDaemonSet: name it"),
+            _ => None,
+        }
+    }
+}
+
+/// What is shown of single pods.
+#[derive(Clone, Debug, Default)]
+struct Pods {
+    failing: Vec<FailingPod>,
+    starting: Vec<StartingPod>,
+}
+
+impl Pods {
+    async fn read(connection: &Connection, cells: &[NodeCell]) -> Self {
+        let failing = failing::pods(connection, cells);
+        let starting = starting::pods(connection, cells);
+        let (failing, starting) = futures::future::join(failing, starting).await;
+        Self { failing, starting }
+    }
 }
 
 /// Everything that is shown. `lost` says why there is no connection.
@@ -76,7 +114,7 @@ fn frame(
     object: &Object,
     lost: Option<&str>,
     cells: &[NodeCell],
-    pods: &[FailingPod],
+    pods: &Pods,
     has_nodes: bool,
     page: Page,
 ) -> Vec<Line> {
@@ -88,7 +126,9 @@ fn frame(
         lines.push(Line::new(NO_NODES));
     }
     let total = cells.iter().filter(|cell| cell.failing.is_some()).count();
-    lines.extend(layout::failing(pods, total, page));
+    lines.extend(layout::failing(&pods.failing, total, page));
+    let total = cells.iter().filter(|cell| cell.starting.is_some()).count();
+    lines.extend(layout::starting(&pods.starting, total, page));
     lines
 }
 
@@ -188,6 +228,27 @@ fn speaks_utf8(locale: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_name_there_is_a_list_and_nothing_else() {
+        let mistake = |name: Option<&str>, all_namespaces, watch, by: Option<&str>| {
+            let get = Get {
+                name: name.map(str::to_owned),
+                all_namespaces,
+                watch,
+                by: by.map(str::to_owned),
+            };
+            get.mistake().unwrap_or_default()
+        };
+        assert_eq!(mistake(None, true, false, None), "");
+        assert_eq!(mistake(Some("web"), false, true, Some("zone")), "");
+        assert!(mistake(None, false, true, None).ends_with("name it"));
+        assert!(mistake(None, true, false, Some("zone")).ends_with("name it"));
+        assert_eq!(
+            mistake(Some("web"), true, false, None),
+            "a resource cannot be retrieved by name across all namespaces"
+        );
+    }
 
     #[test]
     fn the_locale_says_whether_there_is_utf_8() {

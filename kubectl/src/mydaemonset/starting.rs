@@ -1,0 +1,180 @@
+//! Why pods that do not fail are not Ready.
+//!
+//! What a probe last answered is only in an Event, which lives for an hour and has to be searched for among all of the
+//! namespace: `kubectl describe pod` shows it.
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
+use kube::Api;
+
+use super::failing::{MAX_PODS, TIMEOUT};
+use super::view::cells::NodeCell;
+use super::view::layout::StartingPod;
+use crate::connection::Connection;
+
+/// What is said of a pod of which no more is known.
+const NOT_READY: &str = "not Ready";
+
+/// The first pods that take long to become Ready, with what they wait for.
+pub(super) async fn pods(connection: &Connection, cells: &[NodeCell]) -> Vec<StartingPod> {
+    let starting = cells
+        .iter()
+        .filter_map(|cell| Some((cell, cell.starting.clone()?)));
+    let pods = starting.take(MAX_PODS).map(|(cell, pod)| async move {
+        let client = connection.client.clone();
+        let api: Api<Pod> = Api::namespaced(client, &connection.namespace);
+        let read = tokio::time::timeout(TIMEOUT, api.get(&pod)).await;
+        let reason = read.ok().and_then(Result::ok).map(|pod| reason(&pod));
+        StartingPod {
+            node: cell.node.clone(),
+            pod,
+            reason: reason.unwrap_or_else(|| NOT_READY.to_owned()),
+        }
+    });
+    join_all(pods).await
+}
+
+/// What the pod waits for, in a few words.
+fn reason(pod: &Pod) -> String {
+    let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else {
+        return NOT_READY.to_owned();
+    };
+    of_init_containers(spec, status)
+        .or_else(|| of_containers(spec, status))
+        .or_else(|| of_ready(status))
+        .unwrap_or_else(|| "not Ready: its kubelet has reported nothing".to_owned())
+}
+
+/// Init containers run one after the other, and before the others.
+fn of_init_containers(spec: &PodSpec, status: &PodStatus) -> Option<String> {
+    let containers = spec.init_containers.as_deref().unwrap_or_default();
+    let mut statuses = status.init_container_statuses.iter().flatten();
+    statuses.find_map(|status| {
+        let container = containers.iter().find(|it| it.name == status.name);
+        let is_sidecar = container.is_some_and(|it| it.restart_policy.as_deref() == Some("Always"));
+        if is_sidecar {
+            return waits(status).or_else(|| probe(container, status));
+        }
+        let runs = status
+            .state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some());
+        let runs = runs.then(|| format!("init container {} runs", status.name));
+        waits(status).or(runs)
+    })
+}
+
+fn of_containers(spec: &PodSpec, status: &PodStatus) -> Option<String> {
+    let mut statuses = status.container_statuses.iter().flatten();
+    statuses.find_map(|status| {
+        let container = spec.containers.iter().find(|it| it.name == status.name);
+        waits(status).or_else(|| probe(container, status))
+    })
+}
+
+/// The kubelet's word for what the container waits for.
+fn waits(status: &ContainerStatus) -> Option<String> {
+    status.state.as_ref()?.waiting.as_ref()?.reason.clone()
+}
+
+/// The probe that a running container has not passed.
+fn probe(container: Option<&Container>, status: &ContainerStatus) -> Option<String> {
+    let name = &status.name;
+    let container = container.filter(|_| !status.ready)?;
+    if container.startup_probe.is_some() && status.started != Some(true) {
+        return Some(format!("not Ready: startup probe of {name}"));
+    }
+    let has_probe = container.readiness_probe.is_some();
+    has_probe.then(|| format!("not Ready: readiness probe of {name}"))
+}
+
+/// The message of the condition, as for a readiness gate.
+fn of_ready(status: &PodStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter().flatten();
+    let ready = conditions.find(|condition| condition.type_ == "Ready")?;
+    let message = ready
+        .message
+        .as_deref()
+        .filter(|message| !message.is_empty())?;
+    Some(format!("not Ready: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn container(name: &str, ready: bool, state: &Value) -> Value {
+        json!({"name": name, "ready": ready, "restartCount": 0, "image": "i", "imageID": "", "state": state})
+    }
+
+    fn of(spec: &Value, status: &Value) -> String {
+        let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
+        reason(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn the_first_thing_that_is_waited_for_is_the_reason() {
+        let (running, creating) = (
+            json!({"running": {}}),
+            json!({"waiting": {"reason": "ContainerCreating"}}),
+        );
+        let initializing = json!({"waiting": {"reason": "PodInitializing"}});
+        let done = json!({"terminated": {"exitCode": 0}});
+        let probe = json!({"tcpSocket": {"port": 80}});
+        let spec = json!({
+            "initContainers": [{"name": "init"}, {"name": "proxy", "restartPolicy": "Always", "startupProbe": probe}],
+            "containers": [{"name": "log"}, {"name": "app", "readinessProbe": probe}],
+        });
+        for (init, containers, expected) in [
+            (
+                json!([container("init", false, &running)]),
+                json!([container("log", false, &initializing)]),
+                "init container init runs",
+            ),
+            (
+                json!([
+                    container("init", true, &done),
+                    container("proxy", false, &running)
+                ]),
+                json!([container("log", false, &initializing)]),
+                "not Ready: startup probe of proxy",
+            ),
+            (
+                json!([
+                    container("init", true, &done),
+                    container("proxy", true, &running)
+                ]),
+                json!([container("log", false, &creating)]),
+                "ContainerCreating",
+            ),
+            (
+                json!([container("init", true, &done)]),
+                json!([
+                    container("log", true, &running),
+                    container("app", false, &running)
+                ]),
+                "not Ready: readiness probe of app",
+            ),
+        ] {
+            let status = json!({"initContainerStatuses": init, "containerStatuses": containers});
+            assert_eq!(of(&spec, &status), expected);
+        }
+    }
+
+    #[test]
+    fn without_a_container_that_waits_the_condition_is_the_reason() {
+        let spec = json!({"containers": [{"name": "app"}]});
+        let gate = "the status of pod readiness gate \"x\" is not \"True\", but False";
+        let condition = json!({"type": "Ready", "status": "False", "message": gate});
+        let status = json!({"containerStatuses": [container("app", true, &json!({"running": {}}))],
+            "conditions": [condition]});
+        assert_eq!(of(&spec, &status), format!("not Ready: {gate}"));
+        assert_eq!(
+            of(&spec, &json!({"phase": "Pending"})),
+            "not Ready: its kubelet has reported nothing"
+        );
+    }
+}
