@@ -198,7 +198,11 @@ impl StatusBuilder<'_> {
                 OTHER_CONTAINERS_RUNNING => "has not ended",
                 _ => "may not run any more",
             };
-            let note = format!("the pod {what}: {reason}: {message}");
+            let note = if reason == event {
+                message.clone()
+            } else {
+                format!("the pod {what}: {reason}: {message}")
+            };
             self.publish(Severity::Warning, event, "WaitForPod", &note);
             self.set_reason(&reason, &message);
             self.set(RECONCILING, true, &reason, &message);
