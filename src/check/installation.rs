@@ -102,7 +102,7 @@ impl Installation {
     /// An operator without a Deployment.
     pub(super) fn outside(namespace: &str, found: Outside) -> Self {
         let text = format!(
-            "the operator runs outside of the cluster ({}): replicas, version and rights are not checked",
+            "the operator was set up outside of the cluster ({}): replicas, version and rights are not checked",
             found.sign
         );
         let this = Self::of(namespace, None, Finding::warning(CHECK, text));

@@ -104,7 +104,7 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
     let verdict = (webhook.judge)(&request, (webhook.clock)());
     webhook.metrics.refused(&verdict.faults);
     let us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-    // Ordinary ones would fill the log: the API server's audit log has them.
+    // Allowed reviews would fill the log, and the API server's audit log has them.
     if verdict.response.allowed {
         log!(debug, webhook, request, verdict, us);
     } else {

@@ -21,6 +21,12 @@ pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Status> {
                     value: replace.value,
                 })
             }
+            // And takes a missing field for null in a `test`.
+            PatchOperation::Test(test)
+                if test.value.is_null() && is_new_field(&object, &test.path) =>
+            {
+                continue;
+            }
             other => other,
         };
         if json_patch::patch(&mut object, &[operation]).is_err() {

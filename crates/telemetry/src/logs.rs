@@ -19,24 +19,27 @@ pub enum Format {
 /// What the names of our own crates begin with.
 const OURS: &str = "my_operator";
 
-/// Reads a filter. A level alone is that of our own crates: the others say a lot for those who work on them, and so are
-/// heard from a warning on.
+/// Reads a filter. A level alone is that of our own crates: libraries log details for their own developers, so of them
+/// only warnings and errors are shown.
 ///
 /// # Errors
 /// When the filter is malformed, or has a bare word that is not a level: it would be taken for the name of a module,
 /// and silence all others.
 pub fn filter(text: &str) -> anyhow::Result<EnvFilter> {
-    let mut directives = Vec::new();
+    let (mut levels, mut others) = (Vec::new(), Vec::new());
     for part in text.split(',').map(str::trim) {
         match part.parse::<LevelFilter>() {
             Ok(level) if level > LevelFilter::WARN => {
-                directives.extend(["warn".to_owned(), format!("{OURS}={level}")]);
+                levels.extend(["warn".to_owned(), format!("{OURS}={level}")]);
             }
+            Ok(level) => levels.push(level.to_string()),
             Err(_) if !part.contains('=') => anyhow::bail!("{part:?} is not a log level"),
-            _ => directives.push(part.to_owned()),
+            Err(_) => others.push(part.to_owned()),
         }
     }
-    let filter = EnvFilter::try_new(directives.join(","));
+    // Of two for one crate, the last counts.
+    levels.append(&mut others);
+    let filter = EnvFilter::try_new(levels.join(","));
     filter.with_context(|| format!("{text:?} is not a log filter"))
 }
 
@@ -75,6 +78,8 @@ mod tests {
             ("warn", "warn"),
             ("off", "off"),
             ("info, hyper=debug", "my_operator=info,hyper=debug,warn"),
+            ("my_operator=debug,info", "my_operator=debug,warn"),
+            ("my_operator=warn,info", "my_operator=warn,warn"),
             (
                 "info,my_operator_leader=trace",
                 "my_operator_leader=trace,my_operator=info,warn",

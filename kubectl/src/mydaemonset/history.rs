@@ -85,6 +85,12 @@ pub(crate) fn target<'a>(
         return found.ok_or_else(|| format!("unable to find specified revision {to} in history"));
     }
     let present = object.revision();
+    if let Some(back) = history.iter().find(|it| it.hash == present)
+        && object.goes_back()
+    {
+        // A second undo is a repetition of the first.
+        return Ok(back);
+    }
     let others = || history.iter().filter(|revision| revision.hash != present);
     let mut complete = object.complete_revisions();
     let complete = complete.find_map(|hash| others().find(|revision| revision.hash == hash));
@@ -135,7 +141,7 @@ fn state(object: &Object, hash: &str) -> &'static str {
         } else {
             "update"
         }
-    } else if is(&status.previous_revision) {
+    } else if object.complete_revisions().any(|complete| complete == hash) {
         "previous"
     } else {
         "-"
@@ -241,16 +247,24 @@ pub(crate) mod tests {
         let to = |status: Value, to: i64| {
             target(&history, &object(&spec, &status), to).map(|revision| revision.number)
         };
-        let complete = |current: &str, previous: &str| json!({"currentRevision": current, "previousRevision": previous});
+        let complete = |last: &str, before: &str| json!({"observedGeneration": 3, "completeRevisions": [last, before]});
+        let mut back = complete(&present, "a");
+        back["conditions"] = json!([{"type": "Progressing", "status": "True", "reason": "RollingOut",
+            "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         for (status, goal) in [
             // Nothing is known: the latest other one.
             (Value::Null, 4),
-            (json!({"currentRevision": present}), 4),
+            (
+                json!({"observedGeneration": 3, "completeRevisions": [present]}),
+                4,
+            ),
             // c failed before the present one.
             (complete("b", "a"), 2),
             (complete(&present, "a"), 1),
             // What was complete is no longer there.
             (complete(&present, "gone"), 4),
+            // It goes back already.
+            (back, 5),
         ] {
             assert_eq!(to(status.clone(), 0), Ok(goal), "{status}");
         }
@@ -299,8 +313,7 @@ pub(crate) mod tests {
         let present = object(&spec, &Value::Null).revision();
         let mut history = three();
         history.push(revision(5, &present, spec.clone()));
-        let mut status =
-            json!({"currentRevision": "c", "updateRevision": present, "previousRevision": "b"});
+        let mut status = json!({"currentRevision": "c", "updateRevision": present, "completeRevisions": ["c", "b"]});
         let shown = |status: &Value| {
             let rows = table(&history, &object(&spec, status), Utc::now());
             let column = rows.into_iter().skip(1).map(|[_, _, state, ..]| state);

@@ -53,7 +53,7 @@ impl Row {
         match Object::decode(raw) {
             Ok(object) => {
                 let status = &object.status;
-                // That all is as it should be needs no reason.
+                // Complete needs no reason.
                 let reason = Some(object.reason()).filter(|_| object.state() != COMPLETE);
                 Self {
                     namespace,

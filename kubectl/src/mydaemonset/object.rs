@@ -138,9 +138,17 @@ impl Object {
 
     /// The revisions of the last roll-outs that are known to have reached every node, the latest first.
     pub(crate) fn complete_revisions(&self) -> impl Iterator<Item = &str> {
-        let status = &self.status;
-        let both = [&status.current_revision, &status.previous_revision];
-        both.into_iter().flatten().map(String::as_str)
+        self.status.complete_revisions.iter().map(String::as_str)
+    }
+
+    /// Whether it goes back to the last revision that reached every node, and is not there yet.
+    pub(crate) fn goes_back(&self) -> bool {
+        let is_rolling = || {
+            self.condition(PROGRESSING)
+                .is_some_and(|c| c.status == "True")
+        };
+        let is_last = self.complete_revisions().next() == Some(&self.revision());
+        is_last && !self.strategy().on_delete && (!self.is_observed() || is_rolling())
     }
 
     /// How a change reaches the nodes.

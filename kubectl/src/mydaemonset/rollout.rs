@@ -372,13 +372,13 @@ impl Undo {
     }
 
     async fn undo(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
-        let (name, mut attempt) = (named(name)?, 1);
+        let (name, mut attempt, mut warned) = (named(name)?, 1, None);
         loop {
             let object = cluster::get(connection, &name).await?;
             let revisions = cluster::revisions(connection, &object).await?;
             let to = history::target(&revisions, &object, self.to_revision);
             let to = to.map_err(Failure::Message)?;
-            if attempt == 1 {
+            if warned.replace(to.number) != Some(to.number) {
                 self.warn(&object, to)?;
             }
             let edit = edit::undo(&object, to);
@@ -406,8 +406,8 @@ impl Undo {
         if annotations.any(|(key, _)| key == LAST_APPLIED) {
             writeln!(err, "{}", applied_before(&object.name))?;
         }
-        let is_complete = object.complete_revisions().any(|hash| hash == to.hash);
-        if self.to_revision == 0 && !is_complete {
+        let mut complete = object.complete_revisions();
+        if self.to_revision == 0 && complete.all(|hash| hash != to.hash) {
             let number = to.number;
             writeln!(
                 err,

@@ -229,10 +229,10 @@ pub struct MyDaemonSetStatus {
     /// label apps.zhongmingmao.io/revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
-    /// The one before currentRevision that reached every node: where `kubectl mydaemonset undo` goes when
-    /// the present spec has reached every node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous_revision: Option<String>,
+    /// The last two revisions that reached every node, the latest first. `kubectl mydaemonset undo` goes to
+    /// the first of them that is not the present spec's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub complete_revisions: Vec<String>,
     /// The revision of the present spec. Where it differs from currentRevision, a roll-out is not at
     /// its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]

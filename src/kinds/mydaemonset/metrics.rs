@@ -9,7 +9,7 @@ use prometheus_client::metrics::{
 use prometheus_client::registry::Registry;
 
 use super::crd::MyDaemonSetStatus;
-use super::status::{STANDS, paused};
+use super::status::{STANDS, is_rolling, paused};
 use my_operator_runtime::reconcile::Key;
 
 /// A roll-out that stands, and why.
@@ -20,11 +20,11 @@ struct Paused {
     reason: &'static str,
 }
 
-/// A number of nodes in the status.
+/// A number of nodes, or a yes, in the status.
 type Count = fn(&MyDaemonSetStatus) -> Option<i32>;
 
 /// The gauges of each object: the name, what it shows, and where that is.
-const COUNTS: [(&str, &str, Count); 4] = [
+const COUNTS: [(&str, &str, Count); 5] = [
     (
         "my_operator_mydaemonset_desired",
         "Nodes that should have a pod",
@@ -44,6 +44,11 @@ const COUNTS: [(&str, &str, Count); 4] = [
         "my_operator_mydaemonset_unavailable",
         "Nodes that should have a pod and have no available one",
         |status| status.number_unavailable,
+    ),
+    (
+        "my_operator_mydaemonset_rolling",
+        "1 while a roll-out is under way",
+        |status| Some(i32::from(is_rolling(status))),
     ),
 ];
 
@@ -197,7 +202,11 @@ mod tests {
         metrics.forget(&Key::new("ns", "never-was"));
         let page = page(&registry);
         assert!(!page.contains("goes"), "{page}");
-        assert_eq!(page.matches("name=\"stays\"} 0").count(), 4, "{page}");
+        assert_eq!(
+            page.matches("name=\"stays\"} 0").count(),
+            COUNTS.len(),
+            "{page}"
+        );
     }
 
     #[test]

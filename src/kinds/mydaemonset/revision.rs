@@ -235,10 +235,12 @@ pub(crate) fn next_number<'a>(others: impl IntoIterator<Item = &'a RevisionView>
     newest.saturating_add(1)
 }
 
-/// The revisions beyond the limit that are no longer used, the oldest first.
+/// The revisions beyond the limit that are no longer used, the oldest first; those that reached every node last go after
+/// the others, since an undo leads to them.
 pub(crate) fn superfluous<'a>(
     revisions: &'a [&'a RevisionView],
     used: &BTreeSet<String>,
+    complete: &[String],
     limit: usize,
 ) -> Vec<&'a RevisionView> {
     let mut unused: Vec<&RevisionView> = revisions
@@ -246,7 +248,8 @@ pub(crate) fn superfluous<'a>(
         .copied()
         .filter(|r| !used.contains(r.hash.as_str()))
         .collect();
-    unused.sort_by(|a, b| (a.number, &a.name).cmp(&(b.number, &b.name)));
+    let rank = |r: &RevisionView| (complete.contains(&r.hash), r.number, r.name.clone());
+    unused.sort_by_cached_key(|revision| rank(revision));
     unused.truncate(unused.len().saturating_sub(limit));
     unused
 }
@@ -329,14 +332,16 @@ mod tests {
             .map(|(hash, number)| revision(hash, number))
             .into();
         let all: Vec<_> = all.iter().collect();
-        for (used, limit, gone) in [
-            (&["e"][..], 10, &[][..]),
-            (&["e"], 2, &["b", "d"]),
-            (&["e", "b"], 1, &["d", "c"]),
-            (&["a", "b", "c", "d", "e"], 1, &[]),
+        for (used, complete, limit, gone) in [
+            (&["e"][..], &[][..], 10, &[][..]),
+            (&["e"], &[], 2, &["b", "d"]),
+            (&["e", "b"], &[], 1, &["d", "c"]),
+            (&["e"], &["e", "b"], 1, &["d", "c", "a"]),
+            (&["a", "b", "c", "d", "e"], &[], 1, &[]),
         ] {
             let used: BTreeSet<String> = used.iter().map(|hash| (*hash).to_owned()).collect();
-            let found: Vec<_> = superfluous(&all, &used, limit)
+            let complete: Vec<String> = complete.iter().map(|hash| (*hash).to_owned()).collect();
+            let found: Vec<_> = superfluous(&all, &used, &complete, limit)
                 .iter()
                 .map(|r| r.hash.as_str())
                 .collect();

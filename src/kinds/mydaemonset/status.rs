@@ -35,6 +35,8 @@ const PAUSED: &str = "Paused";
 pub const PARTITIONED: &str = "Partitioned";
 /// The same because the nodes are cordoned.
 pub const CORDONED: &str = "Cordoned";
+/// So many revisions that reached every node are kept: to go back from one of them leads to another.
+const COMPLETE_REVISIONS: usize = 2;
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
 pub(crate) const STANDS: [&str; 6] = [
@@ -236,12 +238,6 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         let new = input.stored.then(|| new.to_owned());
         new.or_else(|| before.clone())
     };
-    let current_revision = if_stored(input.current, &previous.current_revision);
-    let previous_revision = if current_revision == previous.current_revision {
-        &previous.previous_revision
-    } else {
-        &previous.current_revision
-    };
     let status = MyDaemonSetStatus {
         available_replicas: Some(count(observed.available)),
         desired_number_scheduled: Some(count(observed.desired)),
@@ -251,8 +247,8 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         updated_number_scheduled: Some(count(observed.updated)),
         number_available: Some(count(observed.available)),
         number_unavailable: Some(count(observed.desired.saturating_sub(observed.available))),
-        previous_revision: previous_revision.clone(),
-        current_revision,
+        current_revision: if_stored(input.current, &previous.current_revision),
+        complete_revisions: complete_revisions(input),
         update_revision: if_stored(input.update, &previous.update_revision),
         failed_nodes: observed.stopped_for.clone(),
         ..previous.clone()
@@ -273,6 +269,15 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         (STALLED, stalled),
     ];
     with(status, wanted, Some(observed), input.generation, input.now)
+}
+
+/// The last revisions that reached every node, with the newest one if it has.
+fn complete_revisions(input: &StatusInput<'_>) -> Vec<String> {
+    let known = input.previous.complete_revisions.iter().map(String::as_str);
+    let newest = (input.observed.complete && input.stored).then_some(input.update);
+    let others = known.filter(|known| newest != Some(known));
+    let all = newest.into_iter().chain(others);
+    all.take(COMPLETE_REVISIONS).map(str::to_owned).collect()
 }
 
 /// The conditions in a word, for `kubectl get`: first what needs attention, then what is under way,
@@ -513,6 +518,12 @@ pub(crate) fn was_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool 
     let is_same = status.update_revision.as_deref() == Some(update);
     let was_stopped = is_migrating(status) && is_same && !status.failed_nodes.is_empty();
     was_stopped || is_auto_paused(status, update)
+}
+
+/// Whether a roll-out is under way.
+pub(crate) fn is_rolling(status: &MyDaemonSetStatus) -> bool {
+    let progressing = condition::get(&status.conditions, PROGRESSING);
+    progressing.is_some_and(|c| c.reason == ROLLING_OUT)
 }
 
 /// Why the roll-out stands, if it does: one of [`STANDS`].
@@ -1173,22 +1184,33 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_that_reached_every_node_before_is_kept() {
+    fn the_last_two_revisions_that_reached_every_node_are_kept() {
         let mut status = none();
-        for (current, before) in [
-            ("one", None),
-            ("one", None),
-            ("two", Some("one")),
-            ("two", Some("one")),
-            ("three", Some("two")),
-            ("two", Some("three")),
+        for (update, is_complete, expected) in [
+            ("typo", false, &[][..]),
+            ("one", true, &["one"]),
+            ("one", false, &["one"]),
+            ("bad", false, &["one"]),
+            ("two", true, &["two", "one"]),
+            ("three", true, &["three", "two"]),
+            ("two", true, &["two", "three"]),
         ] {
-            status = next_of(&status, &under_way(), strategy(), current, 1);
-            let revisions = (
-                status.current_revision.as_deref(),
-                status.previous_revision.as_deref(),
-            );
-            assert_eq!(revisions, (Some(current), before));
+            let observed = Observed {
+                complete: is_complete,
+                ..under_way()
+            };
+            status = next(&StatusInput {
+                previous: &status,
+                generation: Some(2),
+                observed: &observed,
+                strategy: strategy(),
+                update,
+                current: update,
+                stored: true,
+                refusal: None,
+                now: at(1),
+            });
+            assert_eq!(status.complete_revisions, expected, "{update}");
         }
     }
 

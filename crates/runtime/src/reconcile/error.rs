@@ -207,7 +207,7 @@ pub async fn call<T>(
 /// (k8s.io/apiextensions-apiserver, customresource_handler.go). A live read shows which it is.
 ///
 /// # Errors
-/// [`Error::NoStatusSubresource`] if the object is there, and those of [`call`] and [`read`].
+/// [`Error::NoStatusSubresource`] if the object is there, and those of [`call`].
 pub async fn call_status<K, T>(
     client: &Client,
     object: &Key,
@@ -228,9 +228,10 @@ where
     let api = Api::<K>::namespaced(client.clone(), &object.namespace);
     // A list, because no controller needs the right to get the objects that it watches.
     let only = ListParams::default().fields(&format!("metadata.name={}", object.name));
-    let found = read("read the object", object, api.list_metadata(&only)).await?;
-    let mut uids = found.items.iter().map(|found| &found.metadata.uid);
-    if uids.any(|found| found.as_deref() == Some(uid)) {
+    let found = read("read the object", object, api.list_metadata(&only)).await;
+    // Where it is unknown, too, the object counts as gone: that is far more likely.
+    let mut found = found.into_iter().flat_map(|list| list.items);
+    if found.any(|found| found.metadata.uid.as_deref() == Some(uid)) {
         let object = object.clone();
         return Err(Error::NoStatusSubresource { object });
     }

@@ -8,8 +8,8 @@
 //!   the first keys of other namespaces.
 //! - **A slow reconcile gives its worker back.** After [`SLOW`] it no longer counts, and another key is taken. Its
 //!   namespace is slow then, until one of its reconciles ends in time: its keys do not compete with those of other
-//!   namespaces for workers, but have as many of their own, which they share with those of other slow namespaces, and are
-//!   taken after the others.
+//!   namespaces for workers, but have as many of their own, which they share with those of other slow namespaces, and of
+//!   one urgency are taken after the others. A namespace without work is forgotten, and its next key begins as the first did.
 //!
 //! Of several waiting keys, one in [`UNURGENT_TURN`] is not an urgent one, so that a lasting flood of urgent keys delays
 //! the others and does not stop them.

@@ -225,6 +225,7 @@ pub(crate) async fn prune_revisions(
     pass: &Pass<'_>,
     revisions: &[Arc<RevisionView>],
     current: &str,
+    complete: &[String],
     outcome: &mut Outcome,
 ) {
     // Not even if none of them were used.
@@ -234,7 +235,7 @@ pub(crate) async fn prune_revisions(
     }
     let used = used_revisions(pass, current);
     let views: Vec<&RevisionView> = revisions.iter().map(AsRef::as_ref).collect();
-    let superfluous = revision::superfluous(&views, &used, pass.spec.history);
+    let superfluous = revision::superfluous(&views, &used, complete, pass.spec.history);
     if is_skipped(pass, Step::Prune, superfluous.is_empty()) {
         return;
     }

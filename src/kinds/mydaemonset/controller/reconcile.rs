@@ -88,7 +88,8 @@ impl<'a> Reconcile<'a> {
             return self.finish(&plan, outcome, None);
         }
         // After the pods: a revision is in use once a pod of it is about to be created.
-        prune_revisions(&pass, &revisions, &plan.current, &mut outcome).await;
+        let complete = &before.complete_revisions;
+        prune_revisions(&pass, &revisions, &plan.current, complete, &mut outcome).await;
         let after = self.next_status(spec, stored, &plan, before);
         self.scope.metrics.status(self.scope.key, &after);
         // Events say what was done even if the status cannot be written.
