@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::echo::{Echo, schedule};
 use super::manifest::Wish;
 use super::moment::Clock;
-use super::{follow, name, object, quote, resume, script, show, template, when};
+use super::{follow, name, object, quote, resume, script, show, template, verdict, when};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
 use crate::{Program, block_on, duration, terminal};
@@ -285,6 +285,9 @@ impl Create {
         self.echo(&wish, &object, instant)?;
         if self.follow {
             return follow::run(&connection, &wish.name, true).await;
+        }
+        if self.dry_run == DryRun::None && !wish.suspend {
+            verdict::warn(&connection, &wish.name, instant).await?;
         }
         Ok(0)
     }

@@ -18,6 +18,7 @@ mod resume;
 mod script;
 mod show;
 mod template;
+mod verdict;
 mod when;
 mod zone;
 

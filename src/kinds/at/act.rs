@@ -5,26 +5,34 @@
 //! resource version for a deletion.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt as _, pin_mut};
 use kube::api::{Patch, WatchEvent, WatchParams};
 use kube::core::Status;
 use kube::{Api, Client};
+use serde::de::IgnoredAny;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::crd::{AtObject, AtStatus, Phase};
-use super::decide::{Operation, PodVersion};
+use super::decide::{Operation, PodVersion, URGENT_BEFORE};
 use super::memory::Memory;
 use super::observe::{AtView, Caches, Call, KnownPod, StoredAt};
 use super::pod::names::{GATE, pod_name};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
+use super::trial::Verdict;
 use my_operator_client::clock::Clock;
 use my_operator_runtime::reconcile::{Error, call, call_status, if_there, read, write};
 
 /// For how many seconds a watch waits for a deletion that has happened. A watch cache lags by
 /// milliseconds.
 const FIND_DELETION_WITHIN: u32 = 2;
+/// A dry run that takes longer is given up: other Ats wait for the worker.
+const MAX_DRY_RUN_CHECKS: usize = 10;
+/// How often it is checked during a dry run whether the At is to start earlier now. That start waits no longer than this.
+const DRY_RUN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What is known of the pod after the call of a decision.
 pub(crate) enum Acted {
@@ -88,6 +96,15 @@ impl Calls<'_> {
                 drop(pod);
                 self.create(body).await
             }
+            Operation::DryRun(pod) => {
+                let body = serde_json::to_vec(&pod);
+                drop(pod);
+                self.dry_run(body).await;
+                Ok(Acted::Done {
+                    pod: observed,
+                    did: None,
+                })
+            }
             Operation::RemoveGate { uid, gate } => self.release(&uid, gate, &observed).await,
             Operation::DeletePod(version) => self.delete(&version, &observed).await,
             Operation::DeleteAt => {
@@ -123,6 +140,41 @@ impl Calls<'_> {
             }
             Err(error) => Err(Failed::new(Call::Create, error)),
         }
+    }
+
+    /// Dry-runs the creation of the pod. Whatever comes of it, nothing has failed: the next is made after a pause of its own.
+    async fn dry_run(&self, body: serde_json::Result<Vec<u8>>) {
+        let request = async {
+            let body = body.map_err(kube::Error::SerdeError)?;
+            let namespace = &self.at.key.namespace;
+            write::would_create::<PodObject, IgnoredAny>(self.client, namespace, body).await
+        };
+        let answer = call("dry-run the pod", &self.at.key, request);
+        let (verdict, asked) = match self.while_waiting(answer).await {
+            Some(Ok(_)) => (Verdict::Accepted, None),
+            Some(Err(error)) => (Verdict::from_error(&error), error.retry_after()),
+            None => (Verdict::Unknown, None),
+        };
+        self.memory
+            .record_trial(self.at, verdict, asked, (self.clock)());
+    }
+
+    /// The answer to a call that must not delay the start: none if it takes too long, the At was changed, or a clock that
+    /// was set has made it due.
+    async fn while_waiting<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        pin_mut!(answer);
+        for _ in 0..MAX_DRY_RUN_CHECKS {
+            if let Ok(answer) = timeout(DRY_RUN_CHECK_INTERVAL, &mut answer).await {
+                return Some(answer);
+            }
+            let cached = self.caches.ats.get(&self.at.key);
+            let is_same = cached.is_some_and(|cached| cached.has_spec_of(self.at));
+            let soon = (self.clock)() + URGENT_BEFORE;
+            if !is_same || self.at.instant().is_none_or(|instant| instant <= soon) {
+                return None;
+            }
+        }
+        None
     }
 
     /// Releases the recorded pod.

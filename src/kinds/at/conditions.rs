@@ -12,6 +12,8 @@ pub(crate) const FINISHED: &str = "Finished";
 /// Condition: the operator has decided that the At fails or is missed, and deletes its pod first.
 /// Named as the condition of a Job that is about to fail.
 pub(crate) const FAILURE_TARGET: &str = "FailureTarget";
+/// Condition of an At that is not due yet, only while False: the API server refuses its pod in a dry run.
+pub(crate) const POD_ACCEPTED: &str = "PodAccepted";
 /// Condition of kstatus: work is in progress.
 pub(crate) const RECONCILING: &str = "Reconciling";
 /// Condition of kstatus: nothing happens without user intervention.
@@ -19,6 +21,8 @@ pub(crate) const STALLED: &str = "Stalled";
 
 /// Reason: a foreign pod has the name.
 pub(crate) const NAME_CONFLICT: &str = "NameConflict";
+/// Reason: the pod is rejected.
+pub(crate) const POD_REFUSED: &str = "PodRefused";
 /// Reason: the pod was altered on its way so that it could run twice.
 pub(crate) const POD_ALTERED: &str = "PodAltered";
 /// Reason: a pod of ours that was not to run blocks the name until it is gone.

@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
 use super::act::{Acted, Calls, Failed};
 use super::crd::{At, AtObject, AtStatus, Phase};
-use super::decide::{Decision, decide, delay, too_late_at};
+use super::decide::{Decision, URGENT_BEFORE, decide, delay, too_late_at};
 use super::memory::{AtMemory, Memory};
 use super::metrics::Metrics;
 use super::observe::{AtView, Caches, Call, FailedCall, KnownPod, Observed, StoredAt};
@@ -27,8 +27,6 @@ use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Re
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
-/// A start is urgent from so long before: its key must not wait for its turn when it is due.
-const URGENT_BEFORE: TimeDelta = TimeDelta::minutes(1);
 /// Above the step count of any path through the protocol, so that a bug cannot become a hot loop.
 const MAX_STEPS: usize = 12;
 
@@ -46,6 +44,7 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         metrics: context.register(Metrics::new),
         caches: Caches::new(ats.len(), pods.len()),
         memory: Memory::default(),
+        process_start: (context.clock)(),
     });
     let caches = &reconciler.caches;
     let at_view = {
@@ -81,6 +80,7 @@ struct AtReconciler {
     metrics: Metrics,
     caches: Caches,
     memory: Memory,
+    process_start: DateTime<Utc>,
 }
 
 impl Reconciler for AtReconciler {
@@ -108,8 +108,12 @@ impl Reconciler for AtReconciler {
     }
 
     fn deadline(&self, key: &Key) -> Option<DateTime<Utc>> {
-        let at = self.stored_at(key)?.read(key, (self.clock)()).ok()?;
-        too_late_at(&at)
+        let now = (self.clock)();
+        let at = self.stored_at(key)?.read(key, now).ok()?;
+        // Nor does a pause last through the instant, whatever failed before.
+        let start = at.instant().filter(|instant| now < *instant);
+        let start = start.filter(|_| at.phase() == Phase::Pending);
+        start.or_else(|| too_late_at(&at))
     }
 
     /// Starts go before everything else.
@@ -158,7 +162,7 @@ impl AtReconciler {
             // Read the clock again: a first sight later than the time of the decision would look
             // like a clock that was set back.
             let now = (self.clock)();
-            let observed = observe(&pod, &memory);
+            let observed = self.observe(&pod, &memory);
             let delay = delay(&at, observed.released, now);
             self.metrics.set_delay(key, delay);
 
@@ -188,7 +192,7 @@ impl AtReconciler {
             if let ControlFlow::Break(next) = concluded {
                 if !pass.retry {
                     // Nothing is in the way any more, or nothing is to be done.
-                    self.memory.forget_failure(key);
+                    self.memory.forget_settled(key);
                 }
                 // Our own answer may show a pod that is gone: the watch may have delivered its
                 // deletion before, and will deliver nothing more. So check again when the answer
@@ -227,6 +231,20 @@ impl AtReconciler {
         if is_its && at.phase() != Phase::Done {
             let now = (self.clock)();
             self.memory.record_pod(&at.key, &at.uid, pod, now);
+        }
+    }
+
+    /// What a decision is based on.
+    fn observe<'a>(&self, known: &'a KnownPod, memory: &'a AtMemory) -> Observed<'a> {
+        Observed {
+            pod: known.pod.as_deref(),
+            live: known.live,
+            last: memory.sightings.last.as_ref(),
+            released: memory.sightings.released.as_ref(),
+            failed: None,
+            failing: memory.failing.as_ref(),
+            trial: memory.trial.as_ref(),
+            process_start: self.process_start,
         }
     }
 
@@ -343,18 +361,6 @@ impl AtReconciler {
     }
 }
 
-/// What a decision is based on.
-fn observe<'a>(known: &'a KnownPod, memory: &'a AtMemory) -> Observed<'a> {
-    Observed {
-        pod: known.pod.as_deref(),
-        live: known.live,
-        last: memory.sightings.last.as_ref(),
-        released: memory.sightings.released.as_ref(),
-        failed: None,
-        failing: memory.failing.as_ref(),
-    }
-}
-
 /// Events of the watches.
 impl AtReconciler {
     fn on_at_event(&self, event: &CacheEvent<'_, StoredAt>, queue: &Queue) {
@@ -445,13 +451,15 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
     use std::time::Duration;
 
+    use chrono::TimeDelta;
     use kube::Resource as _;
+    use my_operator_runtime::reconcile::condition;
     use parking_lot::Mutex;
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
     use simulated_apiserver::{self as simulated, Decision, Options, Review, Server, Site, Verb};
 
-    use super::super::conditions::{FAILURE_TARGET, TOO_LATE};
+    use super::super::conditions::{FAILURE_TARGET, POD_ACCEPTED, TOO_LATE};
     use super::super::crd::Ending;
     use super::super::decide::{Operation, PodVersion};
     use super::super::metrics::Delay;
@@ -475,6 +483,11 @@ mod tests {
     impl World {
         /// An At that is due and has no pod.
         fn pending() -> Self {
+            Self::scheduled("now")
+        }
+
+        /// An At with that schedule, and no pod.
+        fn scheduled(schedule: &str) -> Self {
             let server = Server::new(Options {
                 namespaces: vec!["ns".to_owned()],
                 ..Options::default()
@@ -483,7 +496,7 @@ mod tests {
             let at = json!({
                 "apiVersion": At::api_version(&()), "kind": "At",
                 "metadata": {"name": "a", "namespace": "ns"},
-                "spec": {"schedule": "now", "command": "true"},
+                "spec": {"schedule": schedule, "command": "true"},
             });
             server.direct().create(at).unwrap();
             let client = server.client("operator");
@@ -497,6 +510,7 @@ mod tests {
                 metrics: Metrics::new(&mut Registry::default()),
                 caches: Caches::new(0, 0),
                 memory: Memory::default(),
+                process_start: server.clock().now(),
             };
             let world = Self { server, reconciler };
             world.sync_at();
@@ -969,6 +983,149 @@ mod tests {
         world.sync_at();
         let late = world.reconciler.deadline(&key()).unwrap() - world.now();
         assert!((29..=31).contains(&late.num_seconds()), "{late}");
+    }
+
+    /// What is said of the pod before its time.
+    fn said(world: &World) -> Option<(String, String)> {
+        let status = world.at().status;
+        if status.dry_run_generation.is_some() {
+            return Some(("True".to_owned(), String::new()));
+        }
+        let said = condition::get(&status.conditions, POD_ACCEPTED)?;
+        Some((said.status.clone(), said.message.clone()))
+    }
+
+    fn counted_dry_runs(world: &World, decide: fn(&Site) -> Decision) -> Arc<AtomicI64> {
+        let calls = Arc::new(AtomicI64::new(0));
+        let count = calls.clone();
+        world.server.on(move |site: &Site| {
+            if (site.verb, site.resource.as_str()) != (Verb::Create, "pods") {
+                return Decision::Forward;
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            decide(site)
+        });
+        calls
+    }
+
+    async fn until_tried(world: &World) {
+        for _ in 0..2 {
+            world.work().await;
+            world.sync_at();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_pod_is_tried_once_in_a_pass_that_is_not_urgent() {
+        let mut world = World::scheduled("now + 1 hour");
+        let calls = counted_dry_runs(&world, |_| Decision::Forward);
+        let count = || calls.load(Ordering::Relaxed);
+        assert!(world.reconciler.is_urgent(&key()));
+        let (next, _) = world.work().await;
+        world.sync_at();
+        assert!(next.is_some_and(|next| next <= world.now() + TimeDelta::seconds(1)));
+        assert!(count() == 0 && !world.reconciler.is_urgent(&key()));
+        let (next, _) = world.work().await;
+        world.sync_at();
+        assert_eq!((count(), next), (1, world.at().instant()));
+        assert_eq!(said(&world).unwrap().0, "True");
+        assert!(world.server.direct().get("pods", "ns", "a-pod").is_none());
+        // Nothing of it stays in memory, and neither this process nor the next asks again.
+        assert!(world.memory().is_none());
+        world.work().await;
+        world.reconciler.memory = Memory::default();
+        world.work().await;
+        assert_eq!(count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_dry_run_is_shown_and_is_no_failure() {
+        let world = World::scheduled("now + 1 hour");
+        world.reject_pods(Verb::Create);
+        world.work().await;
+        world.sync_at();
+        let (next, events) = world.work().await;
+        world.sync_at();
+        let pause = next.unwrap() - world.now();
+        assert_eq!((pause.num_seconds(), events[0].reason), (5, "PodRefused"));
+        assert_eq!(said(&world).unwrap().1, "a policy says no");
+        assert!(!world.retries().await && world.memory().unwrap().failing.is_none());
+        assert_eq!(world.at().status.reason.as_deref(), Some("PodRefused"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dry_run_without_an_answer_says_nothing_and_is_given_up() {
+        type Answer = fn(&Site) -> Decision;
+        let unsupported: Answer = |_| {
+            let message = "admission webhook \"w\" does not support dry run";
+            Decision::Answer(simulated::Status::new(400, "BadRequest", message))
+        };
+        let broken: Answer = |_| {
+            let message = "Internal error occurred: failed calling webhook \"w\": refused";
+            Decision::Answer(simulated::Status::new(500, "InternalError", message))
+        };
+        let busy: Answer = |_| {
+            let pause = Duration::from_secs(70);
+            Decision::Answer(simulated::Status::too_many_requests(pause))
+        };
+        let cases: [(Answer, i64); 5] = [
+            (|_| Decision::Silent, 5),
+            (|_| Decision::Lost, 5),
+            (unsupported, 5),
+            (broken, 5),
+            (busy, 70),
+        ];
+        for (decide, pause) in cases {
+            let world = World::scheduled("now + 1 hour");
+            counted_dry_runs(&world, decide);
+            let before = world.now();
+            world.work().await;
+            world.sync_at();
+            let (next, events) = world.work().await;
+            world.sync_at();
+            assert!(world.now() - before <= TimeDelta::seconds(5));
+            assert_eq!((next.unwrap() - world.now()).num_seconds(), pause);
+            assert!(events.is_empty() && said(&world).is_none());
+            assert_eq!(world.at().status.reason, None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dry_run_that_hangs_delays_no_start() {
+        let edit: fn(&World) = |world| {
+            let now = json!({"spec": {"schedule": "now"}});
+            let ats = world.server.direct();
+            ats.patch("ats", "ns", "a", &now).unwrap();
+            world.sync_at();
+        };
+        let set_clock: fn(&World) = |world| world.server.clock().step(TimeDelta::hours(1));
+        for act in [edit, set_clock] {
+            let world = World::scheduled("now + 1 hour");
+            counted_dry_runs(&world, |_| Decision::Silent);
+            world.work().await;
+            world.sync_at();
+            let start = tokio::time::Instant::now();
+            let acts = async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                act(&world);
+            };
+            tokio::join!(world.work(), acts);
+            assert!(
+                start.elapsed() <= Duration::from_millis(500),
+                "{:?}",
+                start.elapsed()
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_pause_lasts_through_the_instant() {
+        let world = World::scheduled("now + 1 hour");
+        until_tried(&world).await;
+        let instant = world.at().instant();
+        assert_eq!(world.reconciler.deadline(&key()), instant);
+        world.server.clock().step(TimeDelta::hours(2));
+        assert_eq!(world.reconciler.deadline(&key()), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -218,6 +218,11 @@ pub struct AtStatus {
     )]
     pub discarded_pod_uid: Option<String>,
 
+    /// The metadata.generation of which a dry run of the pod succeeded, before the command is due. While
+    /// one is refused, the condition PodAccepted says why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dry_run_generation: Option<i64>,
+
     /// When the pod was first seen without the operator's gate, and so was released to run, by the
     /// operator's clock; if the operator was away, the time that the pod itself has. It is written at
     /// most 2 seconds after that, in a burst 5 minutes, unless calls for the object fail. The pod may
@@ -265,7 +270,8 @@ pub struct AtStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// What was observed, by type. Accepted: the spec is valid. Started: the pod was seen released
+    /// What was observed, by type. Accepted: the spec is valid. PodAccepted, only while False: it is not
+    /// due yet, and the API server refuses its pod in a dry run. Started: the pod was seen released
     /// (when False, the reason says what keeps it; Unknown, the pod was gone before that was seen).
     /// Complete: it succeeded. Failed: it ended in any other way. Finished: it ended. Reconciling: it
     /// is due or running. FailureTarget: it is decided how it ends, and its pod is deleted first.

@@ -4,6 +4,7 @@
 //! still starts it at most once. It makes statuses more exact.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use super::observe::{AtView, Call, FailedCall};
 use super::pod::view::PodView;
 use super::sightings::Sightings;
+use super::trial::{Trial, Verdict};
 use my_operator_runtime::reconcile::Key;
 
 /// What is remembered of all Ats.
@@ -28,6 +30,8 @@ pub(crate) struct AtMemory {
     pub(crate) sightings: Sightings,
     /// The call about the pod that failed last. Ends when that call succeeds.
     pub(crate) failing: Option<FailedCall>,
+    /// The last dry run of the pod, unless the status says that it succeeded.
+    pub(crate) trial: Option<Trial>,
 }
 
 impl Memory {
@@ -79,10 +83,31 @@ impl Memory {
         self.with(at, |memory| memory.failing = Some(failed));
     }
 
-    /// Forgets the failed call: what comes later has other causes.
-    pub(crate) fn forget_failure(&self, key: &Key) {
-        if let Some(memory) = self.ats.lock().get_mut(key) {
-            memory.failing = None;
+    /// Records what a dry run of the pod has shown. `asked`: the API server wants no other before that.
+    pub(crate) fn record_trial(
+        &self,
+        at: &AtView,
+        verdict: Verdict,
+        asked: Option<Duration>,
+        now: DateTime<Utc>,
+    ) {
+        self.with(at, |memory| {
+            let trial = Trial::new(memory.trial.as_ref(), at.generation, verdict, asked, now);
+            memory.trial = Some(trial);
+        });
+    }
+
+    /// A pass has ended with nothing in the way. Forgets the failed call: what comes later has other causes. And a
+    /// successful dry run, which the status has: a hundred thousand Ats may wait.
+    pub(crate) fn forget_settled(&self, key: &Key) {
+        let mut all = self.ats.lock();
+        let Some(memory) = all.get_mut(key) else {
+            return;
+        };
+        memory.failing = None;
+        let is_accepted = |trial: &mut Trial| trial.verdict == Verdict::Accepted;
+        if memory.trial.take_if(is_accepted).is_some() && memory.sightings == Sightings::default() {
+            all.remove(key);
         }
     }
 

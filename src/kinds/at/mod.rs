@@ -38,6 +38,7 @@ mod result;
 pub mod schedule;
 mod sightings;
 mod status;
+mod trial;
 
 use super::{Kind, Permission, Sample, Start};
 use my_operator_admission::judge::Admission;

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
-use super::conditions::{FAILURE_TARGET, STARTED};
+use super::conditions::{FAILURE_TARGET, POD_ACCEPTED, STARTED};
 use super::crd::{AtObject, AtSpec, AtStatus, Ending, Phase};
 use super::pod::build::Owner;
 use super::pod::names::pod_name;
@@ -15,11 +15,12 @@ use super::pod::object::PodObject;
 use super::pod::view::PodView;
 use super::schedule;
 use super::sightings::{LastSeen, Released};
+use super::trial::Trial;
 use my_operator_admission::bounds;
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::decode_and_validate;
 use my_operator_runtime::reconcile::cache::Cache;
-use my_operator_runtime::reconcile::condition::ACCEPTED;
+use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
 use my_operator_runtime::reconcile::raw::Raw;
 use my_operator_runtime::reconcile::write_cache::WriteCache;
 use my_operator_runtime::reconcile::{Error, Key};
@@ -115,6 +116,11 @@ impl StoredAt {
         self.phase == Phase::Pending && self.scheduled_time.is_none_or(|instant| instant <= then)
     }
 
+    /// Whether it still has the spec of that view.
+    pub(crate) fn has_spec_of(&self, at: &AtView) -> bool {
+        *self.uid == *at.uid && self.generation == at.generation && !self.deleting
+    }
+
     /// `metadata.resourceVersion`.
     pub(crate) fn version(&self) -> &str {
         &self.resource_version
@@ -197,6 +203,11 @@ impl AtView {
 
     pub(crate) fn is_accepted(&self) -> bool {
         self.status.is_true(ACCEPTED)
+    }
+
+    /// Whether the status says that a dry run of the pod was refused before the At was due.
+    pub(crate) fn is_refused_early(&self) -> bool {
+        condition::get(&self.status.conditions, POD_ACCEPTED).is_some()
     }
 
     /// Whether the status says that the pod was released.
@@ -319,6 +330,10 @@ pub(crate) struct Observed<'a> {
     pub(crate) failed: Option<&'a FailedCall>,
     /// The call about the pod that failed last, and has not succeeded since.
     pub(crate) failing: Option<&'a FailedCall>,
+    /// The last dry run of the pod that the status may not show yet, or that was not successful.
+    pub(crate) trial: Option<&'a Trial>,
+    /// When this process began.
+    pub(crate) process_start: DateTime<Utc>,
 }
 
 /// A call about the pod that can fail.

@@ -12,7 +12,7 @@ use super::pod::view::PodView;
 /// end of a short command.
 pub(crate) const START_RECORDED_WITHIN: TimeDelta = TimeDelta::seconds(2);
 /// What one process has observed of the pods of an At, in addition to the latest state.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sightings {
     /// The last known state of a pod that is gone.
     pub(crate) last: Option<LastSeen>,

@@ -7,8 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::conditions::{
     COMMITTED, COMPLETE, FAILED, FAILURE_TARGET, FINISHED, GATE_VIOLATED, INVALID,
-    OTHER_CONTAINERS_RUNNING, POD_DISRUPTED, POD_LOST, POD_TERMINATING, POD_WAITING, RECONCILING,
-    RELEASED, RUNNING, STALLED, STARTED, TOO_LATE, VALID,
+    OTHER_CONTAINERS_RUNNING, POD_ACCEPTED, POD_DISRUPTED, POD_LOST, POD_REFUSED, POD_TERMINATING,
+    POD_WAITING, RECONCILING, RELEASED, RUNNING, STALLED, STARTED, TOO_LATE, VALID,
 };
 use super::crd::{AtStatus, Ending, Phase};
 use super::lateness;
@@ -19,9 +19,10 @@ use super::pod::view::{PodPhase, PodView, Waiting};
 use super::result::RunResult;
 use super::schedule::ceil_to_millisecond;
 use super::sightings::{Released, START_RECORDED_WITHIN};
+use super::trial::Verdict;
 use my_operator_admission::faults::join;
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use my_operator_runtime::reconcile::event::{self, NewEvent, Severity};
 
 /// So long a pod may take to start, and to end after its command, before the status says what it waits for.
 const USUAL: TimeDelta = TimeDelta::minutes(1);
@@ -55,6 +56,12 @@ impl<'a> StatusBuilder<'a> {
         };
         builder.next.phase = Some(at.phase());
         builder.next.observed_generation = at.generation;
+        // A dry run of the pod of another spec says nothing of this one.
+        let conditions = &at.status.conditions;
+        let refused = condition::get(conditions, POD_ACCEPTED).and_then(|c| c.observed_generation);
+        if refused.or(at.status.dry_run_generation) != at.generation {
+            builder.forget_trial();
+        }
         // What is not changed below still holds. `kubectl wait` compares the generation of the
         // condition itself, and would wait forever for one that stays behind.
         for condition in &mut builder.next.conditions {
@@ -64,9 +71,14 @@ impl<'a> StatusBuilder<'a> {
         builder
     }
 
+    /// Whether there is something to write.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.next != self.at.status
+    }
+
     /// The status, if it has changed, and the Events.
     pub(crate) fn finish(self) -> Report {
-        let changed = self.next != self.at.status;
+        let changed = self.is_changed();
         Report {
             status: changed.then(|| Box::new(self.next)),
             events: self.events,
@@ -157,8 +169,45 @@ impl<'a> StatusBuilder<'a> {
 
 /// What blocks a start or an end.
 impl StatusBuilder<'_> {
+    /// What a dry run has shown of the pod of an At that is not due yet. A refusal stays in the reason until another dry run
+    /// succeeds.
+    pub(crate) fn report_trial(&mut self, verdict: Option<&Verdict>) {
+        let refusal = |status: &Self| {
+            let said = condition::get(&status.next.conditions, POD_ACCEPTED);
+            said.map(|said| said.message.clone())
+        };
+        match verdict {
+            None | Some(Verdict::Unknown) => {}
+            Some(Verdict::Accepted) => {
+                self.unset(POD_ACCEPTED);
+                // No condition: it would be a tenth of the memory that a waiting At takes.
+                self.next.dry_run_generation = self.at.generation;
+            }
+            Some(Verdict::Refused(message)) => {
+                let message = head(message);
+                // A quota gives its figures: the first message stays.
+                if refusal(self).is_none_or(|said| !event::is_alike(&said, &message)) {
+                    let note =
+                        format!("not due yet, but a dry run of its pod is refused: {message}");
+                    self.publish(Severity::Warning, POD_REFUSED, "TryPod", &note);
+                    self.set(POD_ACCEPTED, false, POD_REFUSED, &message);
+                }
+            }
+        }
+        if let Some(message) = refusal(self) {
+            self.set_reason(POD_REFUSED, &message);
+        }
+    }
+
+    /// What a dry run has shown is not so any more, or of no interest.
+    pub(crate) fn forget_trial(&mut self) {
+        self.unset(POD_ACCEPTED);
+        self.next.dry_run_generation = None;
+    }
+
     /// The command is due, and something prevents its start.
     pub(crate) fn report_start_blocked(&mut self, reason: &'static str, message: &str) {
+        self.forget_trial();
         self.next.scheduled_time = self.at.instant();
         self.report_blocked(reason, message);
     }
@@ -254,6 +303,7 @@ impl StatusBuilder<'_> {
         self.next.scheduled_time = self.at.instant();
         self.next.discarded_pod_uid = None;
         self.clear_reason();
+        self.forget_trial();
         self.unset(STALLED);
     }
 
@@ -372,6 +422,7 @@ impl StatusBuilder<'_> {
     pub(crate) fn end(&mut self, run: &RunResult) {
         self.end_start(run);
         self.unset(FAILURE_TARGET);
+        self.forget_trial();
         self.end_fields(run);
         let message = match run.exit_code {
             Some(code) if run.message.is_empty() => {

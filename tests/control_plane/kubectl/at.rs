@@ -293,6 +293,28 @@ async fn rejections_and_warnings_read_as_kubectls() {
 }
 
 #[tokio::test]
+async fn a_pod_that_would_be_refused_is_warned_of() {
+    let kubectl = kubectl("plugin-early").await;
+    let wrong = r#"{"spec": {"containers": [{"name": "at", "imagePullPolicy": "never"}]}}"#;
+    let wrong = file(&kubectl, "wrong.json", wrong);
+    let at = ["at", "-t", "209911271600", "--name"];
+    let said = kubectl
+        .run_plugin(
+            &[&at[..], &["x", "--template", &wrong, "--", "ls"]].concat(),
+            "",
+        )
+        .await;
+    let start = "Warning: the pod of at/x would be refused: ";
+    assert!(said.err.starts_with(start), "{said:?}");
+    assert!(said.err.contains("imagePullPolicy"), "{said:?}");
+    assert_eq!((said.code, said.err.lines().count()), (Some(0), 1));
+    let said = kubectl
+        .run_plugin(&[&at[..], &["y", "--", "ls"]].concat(), "")
+        .await;
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+}
+
+#[tokio::test]
 async fn a_running_one_is_only_removed_by_force() {
     let kubectl = kubectl("plugin-force").await;
     let template = file(&kubectl, "hold.json", HOLD);

@@ -37,6 +37,8 @@ pub(crate) enum Operation {
     GetLive,
     /// Create this pod.
     Create(Value),
+    /// Dry-run the creation of this pod, and decide again with what that shows.
+    DryRun(Value),
     /// Remove our gate from the pod, if it has this UID and the gate is at this index.
     RemoveGate {
         /// The UID that is recorded in the status.

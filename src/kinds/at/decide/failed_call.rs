@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::decision::Decision;
 use super::done::time_to_live_end;
+use crate::kinds::at::conditions::POD_REFUSED;
 use crate::kinds::at::crd::Phase;
 use crate::kinds::at::message::head;
 use crate::kinds::at::observe::{AtView, Call, FailedCall};
@@ -52,6 +53,7 @@ pub(super) fn decide(at: &AtView, failed: &FailedCall, now: DateTime<Utc>) -> De
         }
         // Retries word the same failure in many ways, and a quota gives its figures: the first message stays.
         _ if at.status.reason.as_deref() == Some(reason)
+            && !at.is_refused_early()
             && (!failed.refused || says_the_same(at, message)) =>
         {
             if is_uncommitted {
@@ -80,7 +82,7 @@ impl FailedCall {
     /// a quota or a webhook; it *fails* in any other way: no answer in time, 429, a server error.
     pub(super) fn reason(&self) -> &'static str {
         match (self.call, self.refused) {
-            (Call::Create, true) => "PodRefused",
+            (Call::Create, true) => POD_REFUSED,
             (Call::Create, false) => "CreateFailed",
             (Call::Release, true) => "ReleaseRefused",
             (Call::Release, false) => "ReleaseFailed",

@@ -28,9 +28,11 @@ mod failed_call;
 mod pending;
 mod running;
 mod start;
+mod trial;
 
 pub(crate) use decision::{Decision, Operation, PodVersion};
 pub(crate) use start::{delay, too_late_at};
+pub(crate) use trial::URGENT_BEFORE;
 
 /// Decides what to do next about an At.
 pub(crate) fn decide(at: &AtView, observed: Observed<'_>, now: DateTime<Utc>) -> Decision {

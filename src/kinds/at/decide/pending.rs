@@ -3,6 +3,7 @@
 use super::decision::{BLIND_INTERVAL, Decision, Operation, earliest};
 use super::end::{delete_altered, delete_pod, discard, end_missed};
 use super::start::{Start, too_late_from};
+use super::trial::wait_and_try;
 use crate::kinds::at::conditions::{
     INVALID, NAME_CONFLICT, NEVER_DUE, POD_TERMINATING, RECONCILING, STARTED, SUSPENDED,
 };
@@ -155,6 +156,9 @@ fn wait_to_start(mut status: StatusBuilder<'_>, observed: Observed<'_>, start: S
     status.next.scheduled_time = at.instant();
     status.unset(RECONCILING);
     status.clear_reason();
+    if !matches!(start, Start::NotDue(Some(_))) {
+        status.forget_trial();
+    }
     match start {
         Start::Suspended => {
             let message = "spec.suspend holds the start back";
@@ -178,7 +182,7 @@ fn wait_to_start(mut status: StatusBuilder<'_>, observed: Observed<'_>, start: S
                 );
                 status.publish(Severity::Normal, "Scheduled", "Schedule", &note);
             }
-            Decision::wait(status, Some(instant))
+            wait_and_try(status, observed, instant)
         }
         Start::Invalid | Start::Allowed => {
             if let Err(faults) = &at.spec {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{HOLD, STARTED_REASON, at, record, set_status};
+use super::{HOLD, STARTED_REASON, at, at_when, record, set_status};
 use crate::cluster::kubectl;
 use crate::harness::policies::Policy;
 use crate::harness::{Kubectl, try_wait, wait_for};
@@ -138,6 +138,45 @@ async fn what_rejects_the_pod_is_named_and_the_pod_runs_once_it_is_accepted() {
             assert_eq!(record.uids("late-pod").len(), 0);
         });
     futures::future::join_all(all).await;
+}
+
+#[tokio::test]
+async fn a_mistake_in_the_template_shows_long_before_the_at_is_due() {
+    const REASON: &str = "{.status.conditions[?(@.type=='PodAccepted')].reason}";
+    let kubectl = kubectl("early").await;
+    let record = record(&kubectl).await;
+    let template = |volumes: &str| {
+        format!(
+            "{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: x}}, \
+            spec: {{schedule: now + 1 hour, command: echo YAY, template: {{spec: {{volumes: {volumes}}}}}}}}}"
+        )
+    };
+    let twice = template("[{name: v, emptyDir: {}}, {name: v, emptyDir: {}}]");
+    kubectl.apply(&twice).await.good();
+    kubectl.until_field("at/x", REASON, "PodRefused").await;
+    let message = kubectl.field("at/x", MESSAGE).await;
+    assert!(message.contains("Duplicate value: \"v\""), "{message}");
+    let table = kubectl.run("get at/x").await.good();
+    assert!(
+        table.contains("PENDING") && table.contains("PodRefused"),
+        "{table}"
+    );
+    until_event(&kubectl, "not due yet, but a dry run of its pod is refused").await;
+    let once = template("[{name: v, emptyDir: {}}]");
+    kubectl.apply(&once).await.good();
+    kubectl
+        .until_field("at/x", "{.status.dryRunGeneration}", "2")
+        .await;
+    kubectl.absent("at/x", REASON).await;
+    kubectl.absent("at/x", "{.status.reason}").await;
+    // With the start there is nothing more to say of it.
+    kubectl.apply(&at_when("now", "x", "", "")).await.good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    kubectl.absent("at/x", "{.status.dryRunGeneration}").await;
+    record.end().await;
+    assert_eq!(record.uids("x-pod").len(), 1);
 }
 
 #[tokio::test]

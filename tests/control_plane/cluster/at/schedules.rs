@@ -42,6 +42,9 @@ async fn a_relative_schedule_does_not_move_when_it_is_applied_again() {
         let created = time(&kubectl.field("at/x", "{.metadata.creationTimestamp}").await);
         // The API server cuts its time to the second, so the hour counts from that second's end.
         assert_eq!(due, created + TimeDelta::seconds(3601), "{apply}");
+        kubectl
+            .until_any("at/x", "{.status.dryRunGeneration}")
+            .await;
         let before = version(&kubectl).await;
         let mut rounds = tokio::time::interval(Duration::from_secs(1));
         for _ in 0..4 {

@@ -89,7 +89,14 @@ pub fn broken_promises(seen: &Seen<'_>, has_hole: bool) -> Vec<String> {
         if let Some(end) = end {
             true_at_the_end(end, &released, has_hole, &mut say);
         }
-        let attempts = attempts(history, versions[0]);
+        let (attempts, dry_runs) = (
+            attempts(history, versions[0], false),
+            attempts(history, versions[0], true),
+        );
+        accepts_what_was_tried(&versions, &dry_runs, &mut say);
+        if seen.special != Special::ClockIsSet {
+            no_pod_is_early(&versions, &attempts, &mut say);
+        }
         speaks_of_what_was_tried(&versions, &attempts, &mut say);
         // A process that was started later does not know why its predecessor failed.
         if let Some(end) = end.filter(|_| seen.starts.len() == 1) {
@@ -145,14 +152,15 @@ fn counts(history: &History, page: &str, say: &mut impl FnMut(String)) {
     }
 }
 
-/// The creations of pods of an At that an operator asked for.
-fn attempts<'a>(history: &'a History, at: &Version) -> Vec<&'a Request> {
+/// The creations of pods of an At that an operator asked for, or only asked about.
+fn attempts<'a>(history: &'a History, at: &Version, dry: bool) -> Vec<&'a Request> {
     let pod = format!("{}-pod", at.name);
     let requests = history.requests.iter();
     let attempts = requests.filter(|request| {
         let site = &request.site;
         let creates = (site.verb, site.resource.as_str()) == (Verb::Create, "pods");
-        creates && site.name == pod && site.namespace == at.namespace
+        let is_dry = request.uri.contains("dryRun=All");
+        creates && is_dry == dry && site.name == pod && site.namespace == at.namespace
     });
     attempts.collect()
 }
@@ -183,6 +191,71 @@ fn speaks_of_what_was_tried(
                     condition["reason"], version.time
                 ));
             }
+        }
+    }
+}
+
+/// What is said of a pod before it is due was the answer to a dry run of that generation, at least a minute before. With the
+/// start, or any other end, nothing is said of it any more.
+fn accepts_what_was_tried(
+    versions: &[&Version],
+    dry_runs: &[&Request],
+    say: &mut impl FnMut(String),
+) {
+    for version in versions {
+        let status = &version.object()["status"];
+        let is_accepted = !status["dryRunGeneration"].is_null();
+        let is_refused = condition(version.object(), "PodAccepted").is_some();
+        if !is_accepted && !is_refused {
+            continue;
+        }
+        if is_accepted && is_refused {
+            say("a dry run is said to have succeeded and to be refused".to_owned());
+        }
+        let generation = &version.object()["metadata"]["generation"];
+        let is_of_it = |v: &&&Version| v.object()["metadata"]["generation"] == *generation;
+        let since = versions.iter().find(is_of_it).map(|v| v.elapsed);
+        let answer = |request: &&&Request| match request.code {
+            Some(code) if is_accepted => code < 300,
+            Some(code) => (400..500).contains(&code) && ![404, 408, 409, 429].contains(&code),
+            None => false,
+        };
+        let mut answers = dry_runs.iter().filter(answer);
+        let is_of_its_time =
+            |r: &&Request| since <= Some(r.elapsed) && r.elapsed <= version.elapsed;
+        // An edit does not take back at once what was said of the spec before it.
+        let is_said = &status["observedGeneration"] == generation;
+        if is_said && !answers.any(is_of_its_time) {
+            say(format!(
+                "a dry run is said to have succeeded ({is_accepted}) or to be refused at {}, and none was",
+                version.time
+            ));
+        }
+        if phase(version.object()) != "PENDING" {
+            say("a dry run is spoken of after the start".to_owned());
+        }
+    }
+}
+
+/// What is only asked about is not made: no pod is created before its At is due.
+fn no_pod_is_early(versions: &[&Version], attempts: &[&Request], say: &mut impl FnMut(String)) {
+    let is_of_it = |attempt: &&&Request| {
+        let pod: Value = serde_json::from_slice(&attempt.body).unwrap_or_default();
+        pod["metadata"]["ownerReferences"][0]["uid"] == versions[0].uid.as_str()
+    };
+    for attempt in attempts.iter().filter(is_of_it) {
+        let by_then = versions.iter().rfind(|v| v.elapsed <= attempt.elapsed);
+        let spec = by_then.map(|at| &at.object()["spec"]["schedule"]);
+        let minutes = spec.and_then(Value::as_str).and_then(|schedule| {
+            let minutes = schedule.strip_prefix("now + ")?.strip_suffix(" minutes")?;
+            minutes.parse::<u64>().ok()
+        });
+        let due = versions[0].elapsed + Duration::from_mins(minutes.unwrap_or_default());
+        if attempt.elapsed < due {
+            say(format!(
+                "a pod was created at {:.1?}, and due at {due:.1?}",
+                attempt.elapsed
+            ));
         }
     }
 }

@@ -388,6 +388,23 @@ scenarios! {
         cluster.sleep(20).await;
         cluster.patch("ats", "a", &json!({"spec": {"command": "exit 4"}}));
     };
+    tried_early = |cluster| {
+        cluster.create("ats", at(json!({"schedule": "now + 2 minutes"})));
+    };
+    refused_early = |cluster| {
+        cluster.admission().refuse_pods();
+        cluster.create("ats", at(json!({"schedule": "now + 3 minutes"})));
+        cluster.until(|c| c.condition("PodAccepted") == "PodRefused" || phase(c) == "DONE").await;
+        cluster.admission().allow_everything();
+    };
+    edited_after_an_early_refusal = |cluster| {
+        cluster.admission().refuse(|review| {
+            (review.verb, review.resource) == (Verb::Create, "pods") && command(review.object) == "exit 0"
+        });
+        cluster.create("ats", at(json!({"schedule": "now + 3 minutes"})));
+        cluster.until(|c| c.condition("PodAccepted") == "PodRefused" || phase(c) == "DONE").await;
+        cluster.patch("ats", "a", &json!({"spec": {"command": "exit 4"}}));
+    };
     allowed_before_the_deadline(DeadlineIsNear) = |cluster| {
         cluster.admission().refuse_pods();
         cluster.create("ats", at(json!({"schedule": "now", "startingDeadlineSeconds": 50})));

@@ -277,6 +277,34 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "a dry run creates",
+        request: |_, sent| {
+            if is_new_pod(sent) && sent.query.contains("dryRun=All") {
+                sent.path.push_str("?fieldValidation=Strict");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "a refused dry run is taken for success",
+        answer: |_, sent, answer| match &answer {
+            Some((400.., _)) if is_new_pod(sent) && sent.query.contains("dryRun=All") => {
+                Some(sent.as_if_done())
+            }
+            _ => answer,
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "what a dry run has shown outlives the start",
+        request: |_, sent| {
+            if is_status(sent) && sent.body["status"]["phase"] == "RUNNING" {
+                sent.body["status"]["dryRunGeneration"] = json!(1);
+            }
+        },
+        ..BASE
+    },
+    Mutant {
         name: "Missed names no cause",
         request: |_, sent| {
             if is_status(sent) && sent.body["status"]["result"] == "Missed" {

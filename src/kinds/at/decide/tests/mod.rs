@@ -7,11 +7,12 @@ use chrono::TimeDelta;
 use super::decision::BLIND_INTERVAL;
 use super::pending::is_current;
 use super::start::{Start, is_too_late};
+use super::trial::URGENT_BEFORE;
 use super::*;
 use crate::kinds::at::admission::{AtRules, Base};
 use crate::kinds::at::conditions::{
     COMPLETE, DEADLINE_EXCEEDED, FAILED, FAILURE_TARGET, FINISHED, GATE_VIOLATED, NEVER_STARTED,
-    RECONCILING, STALLED, STARTED,
+    POD_ACCEPTED, RECONCILING, STALLED, STARTED,
 };
 use crate::kinds::at::crd::{AtSpec, AtStatus, Ending};
 use crate::kinds::at::observe::{Call, FailedCall};
@@ -19,6 +20,7 @@ use crate::kinds::at::pod::build;
 use crate::kinds::at::pod::names::GATE;
 use crate::kinds::at::pod::view::{Ended, PodPhase, PodView, Waiting};
 use crate::kinds::at::sightings::{LastSeen, Released, START_RECORDED_WITHIN, Sightings};
+use crate::kinds::at::trial::{MAX_PAUSE, Trial, Verdict};
 use my_operator_admission::faults::{Fault, join};
 use my_operator_admission::rules::Rules;
 use my_operator_runtime::reconcile::Key;
@@ -264,13 +266,14 @@ fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
     let spec = far.spec.as_mut().unwrap();
     spec.schedule = Some("9999-12-31T23:59:59.999999999Z".to_owned());
     spec.starting_deadline_seconds = Some(i64::MAX);
-    let waits = decide_now(&far, cached(None));
+    let last = far.instant().unwrap();
+    far.status = *decide_now(&far, cached(None)).status.unwrap();
+    let accepted = dry_run(Verdict::Accepted, now());
+    let waits = decide_now(&far, tried(&accepted));
     assert_eq!(
         (waits.operation, waits.next),
-        (Operation::Nothing, far.instant())
+        (Operation::Nothing, Some(last))
     );
-    assert!(waits.next.is_some());
-    let last = far.instant().unwrap();
     assert!(matches!(
         decide(&far, cached(None), last).operation,
         Operation::Create(_)
@@ -1494,6 +1497,213 @@ fn a_rejected_pod_is_reported_and_retried() {
     ));
 }
 
+/// The first dry run of the pod, at that time.
+fn dry_run(verdict: Verdict, at: DateTime<Utc>) -> Trial {
+    Trial::new(None, Some(1), verdict, None, at)
+}
+
+/// There is no pod, and this is the last dry run.
+fn tried(trial: &Trial) -> Observed<'_> {
+    Observed {
+        trial: Some(trial),
+        ..cached(None)
+    }
+}
+
+/// So early, there is time for a dry run.
+fn early() -> DateTime<Utc> {
+    at_second(-90)
+}
+
+/// An At that waits, with its first status.
+fn waiting_at() -> AtView {
+    let mut at = pending_at();
+    at.status = *decide(&at, cached(None), early()).status.unwrap();
+    at
+}
+
+/// The same, after a dry run with that verdict.
+fn tried_at(verdict: Verdict) -> AtView {
+    let mut at = waiting_at();
+    let trial = dry_run(verdict, early());
+    at.status = *decide(&at, tried(&trial), early()).status.unwrap();
+    at
+}
+
+fn refused() -> Verdict {
+    Verdict::Refused("no ServiceAccount".to_owned())
+}
+
+#[test]
+fn the_pod_of_a_waiting_at_is_tried_once_and_early() {
+    let is_tried = |at: &AtView, observed: Observed<'_>, second: i64| {
+        matches!(step_at(at, observed, second), Operation::DryRun(_))
+    };
+    // The first status goes before.
+    let first = decide(&pending_at(), cached(None), early());
+    assert_eq!(first.operation, Operation::Nothing);
+    assert_eq!(first.next, Some(early() + TimeDelta::seconds(1)));
+    let at = waiting_at();
+    let decision = decide(&at, cached(None), early());
+    let Operation::DryRun(pod) = &decision.operation else {
+        panic!("{decision:?}")
+    };
+    let Operation::Create(created) = decide_now(&at, cached(None)).operation else {
+        panic!("not created")
+    };
+    assert_eq!(pod, &created, "another pod than the start creates");
+    assert!(decision.again && decision.status.is_none() && decision.events.is_empty());
+    // Not if it is due soon, suspended, or the name is taken.
+    assert!(is_tried(&at, cached(None), -61) && !is_tried(&at, cached(None), -60));
+    assert!(!is_tried(&at, cached(Some(&freed("p-9"))), -90));
+    let mut suspended = at.clone();
+    suspended.spec.as_mut().unwrap().suspend = Some(true);
+    assert!(!is_tried(&suspended, cached(None), -90));
+    // What it has shown is written, and it is not repeated: by this process or the next.
+    let accepted = dry_run(Verdict::Accepted, early());
+    let said = decide(&at, tried(&accepted), early());
+    assert_eq!((events(&said), said.next), (vec![], Some(at_second(0))));
+    let status = said.status.unwrap();
+    assert_eq!(status.dry_run_generation, Some(1));
+    assert_eq!(
+        (reason(&status, POD_ACCEPTED), &status.reason),
+        (None, &None)
+    );
+    let mut at = tried_at(Verdict::Accepted);
+    for observed in [tried(&accepted), cached(None)] {
+        let waits = decide(&at, observed, early());
+        assert_eq!(
+            (&waits.operation, &waits.status),
+            (&Operation::Nothing, &None)
+        );
+        assert_eq!(waits.next, Some(at_second(0)));
+    }
+    // Another spec is another pod.
+    at.generation = Some(2);
+    let changed = decide(&at, tried(&accepted), early());
+    at.status = *changed.status.unwrap();
+    assert_eq!(at.status.dry_run_generation, None);
+    assert!(is_tried(&at, tried(&accepted), -90));
+}
+
+#[test]
+fn a_pod_that_is_refused_early_is_reported_once_and_tried_again() {
+    let at = waiting_at();
+    let trial = dry_run(refused(), early());
+    let first = decide(&at, tried(&trial), early());
+    assert_eq!(events(&first), ["PodRefused"]);
+    assert!(first.events[0].note.ends_with(": no ServiceAccount"));
+    assert_eq!((first.next, first.retry), (Some(at_second(-85)), false));
+    let status = first.status.unwrap();
+    assert_eq!(reason(&status, POD_ACCEPTED), Some(("False", "PodRefused")));
+    assert_eq!(reason(&status, STARTED), None);
+    assert_eq!(reason(&status, RECONCILING), None);
+    let shown = |status: &AtStatus| (status.reason.clone(), status.message.clone());
+    let words = |word: &str| Some(word.to_owned());
+    assert_eq!(
+        shown(&status),
+        (words("PodRefused"), words("no ServiceAccount"))
+    );
+    let at = tried_at(refused());
+    // While the next one is awaited, and when it has the same to say or nothing.
+    let again = Trial::new(Some(&trial), Some(1), refused(), None, at_second(-85));
+    let silent = Trial::new(
+        Some(&trial),
+        Some(1),
+        Verdict::Unknown,
+        None,
+        at_second(-85),
+    );
+    for (trial, second, next) in [(&trial, -89, -85), (&again, -84, -75), (&silent, -84, -75)] {
+        let waits = decide(&at, tried(trial), at_second(second));
+        assert_eq!((waits.status, waits.events), (None, vec![]));
+        assert_eq!(waits.next, Some(at_second(next)));
+    }
+    let next = decide(&at, tried(&trial), at_second(-85));
+    assert!(matches!(next.operation, Operation::DryRun(_)));
+    // It succeeds.
+    let accepted = dry_run(Verdict::Accepted, early());
+    let cured = decide(&at, tried(&accepted), early());
+    let status = cured.status.unwrap();
+    assert_eq!((shown(&status), cured.events), ((None, None), vec![]));
+    assert_eq!(reason(&status, POD_ACCEPTED), None);
+    assert_eq!(status.dry_run_generation, Some(1));
+    // Nor does an edit that holds it back leave anything of it.
+    let mut suspended = at.clone();
+    suspended.generation = Some(2);
+    suspended.spec.as_mut().unwrap().suspend = Some(true);
+    let status = decide(&suspended, tried(&trial), early()).status.unwrap();
+    assert_eq!(reason(&status, POD_ACCEPTED), None);
+    assert_eq!(shown(&status).0, words("Suspended"));
+}
+
+#[test]
+fn a_new_process_repeats_a_refused_dry_run_after_the_longest_pause() {
+    let mut at = pending_at();
+    at.spec.as_mut().unwrap().schedule = Some("2027-01-15T09:00:00Z".to_owned());
+    at.status = *decide(&at, cached(None), early()).status.unwrap();
+    let trial = dry_run(refused(), early());
+    at.status = *decide(&at, tried(&trial), early()).status.unwrap();
+    let observed = Observed {
+        process_start: at_second(0),
+        ..cached(None)
+    };
+    let waits = decide(&at, observed, at_second(1));
+    assert_eq!((waits.operation, waits.status), (Operation::Nothing, None));
+    let next = at_second(0) + MAX_PAUSE;
+    assert_eq!(waits.next, Some(next));
+    let tries = decide(&at, observed, next);
+    assert!(matches!(tries.operation, Operation::DryRun(_)));
+}
+
+#[test]
+fn the_pauses_between_dry_runs_grow_and_are_those_of_one_spec() {
+    let mut trial = dry_run(refused(), now());
+    let mut pauses = vec![];
+    for _ in 0..9 {
+        pauses.push((trial.not_before - now()).num_seconds());
+        trial = Trial::new(Some(&trial), Some(1), refused(), None, now());
+    }
+    assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
+    let asked = Some(MAX_PAUSE * 2);
+    let other = Trial::new(Some(&trial), Some(2), Verdict::Unknown, asked, now());
+    assert_eq!(other.not_before, now() + MAX_PAUSE * 2);
+    let next = Trial::new(Some(&other), Some(2), refused(), None, now());
+    assert_eq!((next.not_before - now()).num_seconds(), 10);
+}
+
+#[test]
+fn the_start_goes_as_if_there_had_been_no_dry_run() {
+    for verdict in [Verdict::Accepted, refused()] {
+        let at = tried_at(verdict.clone());
+        let trial = dry_run(verdict, early());
+        let create = decide(&at, tried(&trial), at_second(0)).operation;
+        assert_eq!(create, decide_now(&waiting_at(), cached(None)).operation);
+        // A refusal in the same words is one of the start now.
+        let refusal = rejected(Call::Create, "no ServiceAccount");
+        let decision = call_failed(&at, &refusal, now());
+        assert_eq!(
+            (events(&decision), decision.retry),
+            (vec!["PodRefused"], true)
+        );
+        let status = decision.status.unwrap();
+        assert_eq!(reason(&status, STARTED), Some(("False", "PodRefused")));
+        assert_eq!(reason(&status, RECONCILING), Some(("True", "PodRefused")));
+        // With the start nothing of it is left, nor with any other end.
+        let committed = after_live_read(&at, Some(&gated("p-1"))).status.unwrap();
+        let untried = after_live_read(&waiting_at(), Some(&gated("p-1")));
+        assert_eq!(committed, untried.status.unwrap());
+        let mut late = at.clone();
+        late.spec.as_mut().unwrap().starting_deadline_seconds = Some(5);
+        let missed = decide_now(&late, cached(None)).status.unwrap();
+        assert_eq!(missed.result, Some(Ending::Missed));
+        for status in [&status, &missed] {
+            assert_eq!(reason(status, POD_ACCEPTED), None);
+            assert_eq!(status.dry_run_generation, None);
+        }
+    }
+}
+
 /// Invariants of every step, whatever is observed.
 fn hold_invariants(at: &AtView, observed: Observed<'_>, now: DateTime<Utc>, decision: &Decision) {
     let recorded = at.status.pod_uid.as_deref();
@@ -1510,6 +1720,12 @@ fn hold_invariants(at: &AtView, observed: Observed<'_>, now: DateTime<Utc>, deci
             assert!(may_start && !over && recorded.is_none(), "creates");
             assert!(at.phase() == Phase::Pending && observed.pod.is_none());
             assert!(decision.status.is_none());
+        }
+        Operation::DryRun(_) => {
+            let instant = at.instant().expect("an instant");
+            assert!(now + URGENT_BEFORE < instant && !at.deleting, "tries late");
+            assert!(at.phase() == Phase::Pending && recorded.is_none() && observed.pod.is_none());
+            assert!(decision.status.is_none() && decision.events.is_empty() && decision.again);
         }
         Operation::RemoveGate { uid, gate } => {
             let instant = at.status.scheduled_time.expect("an instant");

@@ -237,6 +237,8 @@ struct Operator {
     look: bool,
     /// What it remembers of pods.
     sightings: Sightings,
+    /// Its last dry run.
+    trial: Option<Trial>,
 }
 
 impl Operator {
@@ -279,6 +281,8 @@ impl World {
         let committed = hurried.then(|| gated("p-0"));
         let (mut at, now) = match &committed {
             Some(pod) => (running_at(&pod.uid), at_second(random.i64(18..21))),
+            // Time for dry runs.
+            None if seed.is_multiple_of(16) => (pending_at(), at_second(-66)),
             None => (pending_at(), at_second(-5)),
         };
         let spec = at.spec.as_mut().unwrap();
@@ -481,6 +485,7 @@ impl World {
             live,
             last: operator.sightings.last.as_ref(),
             released: operator.sightings.released.as_ref(),
+            trial: operator.trial.as_ref(),
             ..Observed::default()
         };
         let decision = decide(&at, observed, self.now);
@@ -499,6 +504,15 @@ impl World {
                 let hash = Some(build::hash(UID, at.spec.as_ref().unwrap()));
                 let pod = PodView { hash, ..gated("") };
                 operator.calls.push(Call::Create(Box::new(pod)));
+            }
+            Operation::DryRun(_) => {
+                let verdict = match self.random.usize(0..3) {
+                    0 => Verdict::Accepted,
+                    1 => refused(),
+                    _ => Verdict::Unknown,
+                };
+                let (last, now) = (operator.trial.as_ref(), self.now);
+                operator.trial = Some(Trial::new(last, at.generation, verdict, None, now));
             }
             Operation::RemoveGate { uid, gate } => operator.calls.push(Call::Lift { uid, gate }),
             Operation::DeletePod(version) => operator.calls.push(Call::DeletePod(version)),

@@ -27,7 +27,7 @@ const AXES: [(&str, &[&str]); 10] = [
             "foreign",
         ],
     ),
-    ("due", &["no", "yes"]),
+    ("due", &["later", "no", "yes"]),
     ("suspended", &["no", "yes"]),
     ("deadline", &["open", "passed"]),
     ("At deleting", &["no", "yes"]),
@@ -87,6 +87,12 @@ impl Combination {
         }
         if !self.is("due") {
             self.set("deadline", "open");
+        }
+        let waits = self.get("phase") == "PENDING" && !self.is("podUID") && !self.is("suspended");
+        if self.get("due") == "later"
+            && !(waits && self.get("pod") == "none" && !self.is("At deleting"))
+        {
+            self.set("due", "no");
         }
         if ["none", "foreign"].contains(&self.get("pod")) {
             self.set("hash", "other");
@@ -180,10 +186,10 @@ impl Combination {
     }
 
     fn now(&self) -> DateTime<Utc> {
-        if self.is("due") {
-            now()
-        } else {
-            at_second(-10)
+        match self.collapsed().get("due") {
+            "yes" => now(),
+            "later" => early(),
+            _ => at_second(-10),
         }
     }
 
@@ -285,6 +291,7 @@ fn in_words(combination: Combination, at: &AtView, decision: &Decision) -> Vec<S
         Operation::Nothing => "nothing",
         Operation::GetLive => "read live",
         Operation::Create(_) => "create",
+        Operation::DryRun(_) => "dry run",
         Operation::RemoveGate { .. } => "release",
         Operation::DeletePod(_) => "delete the pod",
         Operation::DeleteAt => "delete the At",
