@@ -147,9 +147,10 @@ fn child(object: &Value) -> Value {
 }
 
 fn normalize(value: &mut Value) {
-    const ITS_OWN: [&str; 6] = [
+    const ITS_OWN: [&str; 7] = [
         "uid",
         "observedGeneration",
+        "completeRevisions",
         "lastTransitionTime",
         "deployment.kubernetes.io/revision",
         "apps.zhongmingmao.io/predecessor",

@@ -221,10 +221,12 @@ fn normalize(value: &mut Value, names: &[(String, String)]) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
-                // What a pod replaced, and when a schedule was changed, is what a walk leaves behind.
+                // What a pod replaced, what reached every node, and when a schedule was changed, is what a walk leaves
+                // behind.
                 let history = [
                     "generation",
                     "observedGeneration",
+                    "completeRevisions",
                     PREDECESSOR,
                     SCHEDULE_SET_AT,
                 ];

@@ -8,8 +8,10 @@
 //!   the first keys of other namespaces.
 //! - **A slow reconcile gives its worker back.** After [`SLOW`] it no longer counts, and another key is taken. Its
 //!   namespace is slow then, until one of its reconciles ends in time: its keys do not compete with those of other
-//!   namespaces for workers, but have as many of their own, which they share with those of other slow namespaces, and of
-//!   one urgency are taken after the others. A namespace without work is forgotten, and its next key begins as the first did.
+//!   namespaces for workers, but have as many of their own, which they share with those of other slow namespaces.
+//!   Of one urgency, they are taken after the others.
+//!
+//! A namespace without work is forgotten: its next key begins as the first did.
 //!
 //! Of several waiting keys, one in [`UNURGENT_TURN`] is not an urgent one, so that a lasting flood of urgent keys delays
 //! the others and does not stop them.
@@ -58,8 +60,8 @@ impl Limits {
 pub(super) struct Lanes {
     limits: Limits,
     by_namespace: HashMap<Arc<str>, Lane>,
-    /// The open namespaces with waiting keys, least recently served first; by [`Urgency`] and [`Pace`]. Thousands of slow
-    /// ones are not looked at for each key of another.
+    /// The open namespaces with waiting keys, least recently served first; by [`Urgency`] and [`Pace`]. The slow ones, of
+    /// which there may be many, are not looked at for each key of another.
     order: [[VecDeque<Arc<str>>; 2]; 2],
     /// The namespaces that are open; `None` when all are.
     open: Option<HashSet<Arc<str>>>,
