@@ -58,7 +58,8 @@ pub fn read<'a, R: de::Read<'a>, T: Deserialize<'a>>(text: R) -> Read<T> {
 
 /// A struct that is written as an object. The code that serde derives would also accept an array, element by element.
 fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<T, D::Error> {
-    reader.deserialize_map(Fields(PhantomData))
+    // `deserialize_map` would not ask the visitor about a string.
+    reader.deserialize_any(Fields(PhantomData))
 }
 
 /// A field that is written as an object, or `null` for None: for the structs within a kind's spec.
@@ -83,6 +84,21 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Strict<T> {
     }
 }
 
+/// Not serde's own message, which has the whole text in it, six bytes for one where characters are escaped.
+fn no_object<E: serde::de::Error>() -> E {
+    E::custom("expected an object, not a string")
+}
+
+/// A flag. (The same for what is none.)
+fn flag<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<bool>, D::Error> {
+    match Option::<&RawValue>::deserialize(reader)?.map(RawValue::get) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(_) => Err(D::Error::custom("expected true or false")),
+    }
+}
+
 struct Fields<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
@@ -90,6 +106,10 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<T, E> {
+        Err(no_object())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
@@ -141,6 +161,7 @@ pub struct Request<'a, O = Read<Object<'a>>> {
     #[serde(borrow, default, deserialize_with = "object")]
     pub user_info: UserInfo<'a>,
     /// Whether nothing is stored, whatever the answer is.
+    #[serde(default, deserialize_with = "flag")]
     pub dry_run: Option<bool>,
     /// The object as it would be stored.
     pub object: Option<O>,
@@ -293,7 +314,7 @@ impl<'de> DeserializeSeed<'de> for Selected<'_> {
     type Value = BTreeMap<String, String>;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
-        reader.deserialize_map(self)
+        reader.deserialize_any(self)
     }
 }
 
@@ -302,6 +323,10 @@ impl<'de> Visitor<'de> for Selected<'_> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Self::Value, E> {
+        Err(no_object())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self::Value, A::Error> {

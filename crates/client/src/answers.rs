@@ -12,7 +12,7 @@ use prometheus_client::metrics::{counter::Counter, family::Family};
 use prometheus_client::registry::Registry;
 use tower::{BoxError, Layer, Service};
 
-use super::{ServerClock, pages, retry_after};
+use super::{ServerClock, pages, rejection};
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,8 +40,8 @@ impl Metrics {
     }
 }
 
-/// The layer of a client that counts the calls, sets the server's clock, passes on for how long the API server asks
-/// callers to wait ([`retry_after`]), and limits [`pages`].
+/// The layer of a client that counts the calls, sets the server's clock, shortens [rejections](rejection), and limits
+/// [`pages`].
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     metrics: Metrics,
@@ -105,7 +105,7 @@ where
                 .inc();
             let answer = answer?;
             clock.note(&answer);
-            let answer = retry_after::into_status(answer).await;
+            let answer = rejection::shorten(answer).await;
             Ok(answer.map(|body| Limited::new(body, most)))
         })
     }

@@ -7,7 +7,7 @@ pub mod call;
 pub mod clock;
 pub mod pages;
 pub mod proxy;
-mod retry_after;
+mod rejection;
 
 use std::path::PathBuf;
 use std::sync::Arc;

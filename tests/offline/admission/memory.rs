@@ -4,7 +4,7 @@ use allocation_counter::measure;
 use my_operator::kinds::REGISTRY;
 use my_operator_rounds::large::{pointers, swell};
 use my_operator_rounds::lengths;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::objects::sample;
 use super::random::cases;
@@ -14,6 +14,45 @@ use super::wire::{Ask, VERBS, Wire, hold, request};
 /// specs, which are bounded, and their faults.
 fn most(body: usize) -> usize {
     4 * body + (8 << 20)
+}
+
+/// Texts of megabytes that Rust writes with six bytes for one, in place of each part that is no text, or within it.
+#[test]
+fn a_text_where_something_else_belongs_takes_little_more_memory_than_its_body() {
+    let wire = Wire::new();
+    let kind = REGISTRY[0];
+    let object = sample(kind).to_string();
+    let ask = Ask {
+        operation: "UPDATE",
+        old_object: &object,
+        ..Ask::create(&object)
+    };
+    let mut review: Value = serde_json::from_str(&ask.review(kind)).unwrap();
+    for object in ["object", "oldObject"] {
+        review["request"][object]["metadata"]["annotations"] = json!({"a": "b"});
+        review["request"][object]["status"] = json!({"phase": "PENDING"});
+    }
+    review["request"]["dryRun"] = false.into();
+    let text = Value::String("\u{7f}".repeat(8_000_000));
+    let mut places = pointers(&review);
+    places.push(String::new());
+    for place in places {
+        let mut review = review.clone();
+        *review.pointer_mut(&place).unwrap() = text.clone();
+        let body = review.to_string().into_bytes();
+        drop(review);
+        for verb in VERBS {
+            let path = kind.admission.path(verb);
+            wire.post(&path, b"{}");
+            let request = request(&path, body.clone());
+            let cost = measure(|| drop(wire.call(request)));
+            let peak = usize::try_from(cost.bytes_max).unwrap();
+            assert!(
+                peak <= most(body.len()),
+                "{place} of {verb:?}: {peak} bytes"
+            );
+        }
+    }
 }
 
 #[test]
