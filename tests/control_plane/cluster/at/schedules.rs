@@ -355,8 +355,9 @@ async fn no_write_is_made_while_an_at_waits() {
         .apply(&at_when("2999-01-01T00:00:00Z", "x", "", ""))
         .await
         .good();
+    // The last one is about the dry run of its pod.
     kubectl
-        .until_field("at/x", "{.status.phase}", "PENDING")
+        .until_field("at/x", "{.status.dryRunGeneration}", "1")
         .await;
     let before = version(&kubectl).await;
     witness(&kubectl, "witness", "now").await;
