@@ -14,8 +14,8 @@ use vt100::{Callbacks, Parser};
 use crate::programs::Killed;
 use crate::wait::TIMEOUT;
 
-/// So many reads in a row that bring nothing are the end.
-const MAX_EMPTY: usize = 1_000;
+/// So many reads that bring nothing after the end of the program are the end of its output.
+const MAX_EMPTY: usize = 100;
 
 /// A program and the terminal that it runs in.
 pub struct Terminal {
@@ -60,16 +60,16 @@ impl Terminal {
         let parser = Parser::new_with_callbacks(lines, columns, 0, Effects::default());
         let (pty, parser) = (Arc::new(pty), Arc::new(Mutex::new(parser)));
         let (notify, changes) = watch::channel(());
-        let (output, to) = (Arc::clone(&pty), Arc::clone(&parser));
+        let (output, to, pid) = (Arc::clone(&pty), Arc::clone(&parser), program.id());
         std::thread::spawn(move || {
             let mut buffer = vec![0; 64 * 1024];
-            // The end is an error, or nothing for ever. But ^C discards what is on its way, and a read may then bring
-            // nothing although more comes.
+            // The end is an error, or nothing for ever. But ^C discards what is on its way, and reads may then bring
+            // nothing although more comes, for as long as the program has not ended.
             let mut empty = 0;
             while empty < MAX_EMPTY {
                 match (&*output).read(&mut buffer) {
                     Ok(0) => {
-                        empty += 1;
+                        empty += usize::from(has_ended(pid));
                         std::thread::sleep(Duration::from_millis(1));
                     }
                     Ok(count) => {
@@ -161,6 +161,13 @@ impl Terminal {
             effects: parser.callbacks().0.clone(),
         }
     }
+}
+
+/// Whether that child has ended, be it waited for or not (proc_pid_stat(5)).
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_none_or(|state| state.starts_with('Z'))
 }
 
 /// The text on a screen, without blanks at the ends of lines.
