@@ -12,10 +12,7 @@ use super::installation::Outside;
 use super::lease;
 use super::report::Level;
 use crate::kinds::{Kind, REGISTRY};
-use crate::manifests::{Names, PREFIX, entry_name};
-
-/// The label of every namespace, by which an operator selects those that it works in.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+use crate::manifests::{NAMESPACE_NAME, Names, PREFIX, entry_name};
 
 /// The operator outside of the cluster, if there is one.
 pub(super) async fn find(cluster: &Cluster, namespace: &str) -> Option<Outside> {
@@ -63,10 +60,8 @@ fn seen(namespace: &str, entries: Fetched<Vec<Value>>, holder: Option<String>) -
     let names = entries.iter().filter_map(|it| it["name"].as_str());
     let names: BTreeSet<&str> = names.collect();
     let is_served = |kind: &&Kind| {
-        let mut entries = ["mutate", "validate"]
-            .map(|verb| entry_name(kind, verb))
-            .into_iter();
-        entries.any(|name| names.contains(&*name))
+        let is_there = |verb| names.contains(&*entry_name(kind, verb));
+        is_there("mutate") || is_there("validate")
     };
     Some(Outside {
         sign,

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 pub use names::{MAX_PREFIX_LEN, NAMESPACE, Names, PREFIX};
 pub use rights::{Right, Scope, rights};
-pub use webhook::{ClientConfig, configurations, name as entry_name};
+pub use webhook::{ClientConfig, NAMESPACE_NAME, configurations, name as entry_name};
 
 use crate::kinds::Kind;
 

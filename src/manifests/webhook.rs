@@ -105,9 +105,12 @@ pub(super) fn rule(kind: &Kind) -> Value {
 }
 
 /// The API server labels every namespace with its name.
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// Selects the namespaces of these names.
 pub(super) fn in_namespaces(namespaces: &[String]) -> Value {
     json!({ "matchExpressions": [{
-        "key": "kubernetes.io/metadata.name",
+        "key": NAMESPACE_NAME,
         "operator": "In",
         "values": namespaces,
     }] })

@@ -326,6 +326,18 @@ pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     line
 }
 
+/// The first bytes of a text, at most `max_len`, cut between characters.
+pub fn head(text: &str, max_len: usize) -> String {
+    if text.len() <= max_len {
+        return text.to_owned();
+    }
+    let end = (0..=max_len.saturating_sub(3))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or_default();
+    format!("{}...", &text[..end])
+}
+
 /// What to say if a credential plugin failed: kube repeats the variables that it got and all that it printed, and so
 /// perhaps its secrets.
 pub fn of_a_credential_plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {

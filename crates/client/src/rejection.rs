@@ -16,6 +16,8 @@ use kube::core::response::StatusDetails;
 use serde_json::json;
 use tower::BoxError;
 
+use super::head;
+
 /// No more bytes of a rejection are read.
 const MAX_BYTES: usize = 64 * 1024;
 /// The longest message, in bytes. It is kept; the rest is not.
@@ -82,7 +84,7 @@ fn status(text: &[u8], is_whole: bool, code: u16, seconds: Option<u32>) -> Optio
     if status.code == 0 {
         status.code = code;
     }
-    status.message = head(&status.message);
+    status.message = head(&status.message, MAX_MESSAGE_LEN);
     if let Some(seconds) = seconds {
         match &mut status.details {
             Some(details) => {
@@ -95,16 +97,6 @@ fn status(text: &[u8], is_whole: bool, code: u16, seconds: Option<u32>) -> Optio
         }
     }
     Some(status)
-}
-
-/// The beginning of a text, cut between characters.
-fn head(text: &str) -> String {
-    let mut end = text.len().min(MAX_MESSAGE_LEN);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let rest = if end < text.len() { "..." } else { "" };
-    format!("{}{rest}", &text[..end])
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use my_operator::kinds::at::POD_ACCEPTED;
 use tokio::time;
 
 use super::object::{self, Item};
@@ -15,7 +16,6 @@ const MIN_TIME_LEFT: SignedDuration = SignedDuration::from_secs(65);
 /// It usually does within a second.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const INTERVAL: Duration = Duration::from_millis(200);
-const CONDITION: &str = "PodAccepted";
 
 /// Warns if the pod of this At would be refused, as far as the operator says so at once.
 pub(super) async fn warn(
@@ -44,7 +44,7 @@ async fn refusal(connection: &Connection, name: &str) -> Option<String> {
         let text = object::get(connection, name).await.ok()?;
         let status = Item::read(&text).ok()?.status;
         let mut conditions = status.conditions.into_iter();
-        let refused = conditions.find(|condition| condition.type_ == CONDITION);
+        let refused = conditions.find(|condition| condition.type_ == POD_ACCEPTED);
         if refused.is_some() || status.dry_run_generation.is_some() {
             return refused.map(|refused| refused.message);
         }

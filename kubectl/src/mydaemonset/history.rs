@@ -2,8 +2,9 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use my_operator::kinds::mydaemonset::names::{APP, CHANGE_CAUSE_ANNOTATION, REVISION_LABEL};
-use my_operator::kinds::mydaemonset::revision::since;
+use my_operator::kinds::mydaemonset::names::{CHANGE_CAUSE_ANNOTATION, REVISION_LABEL};
+use my_operator::kinds::mydaemonset::revision::{Content, since};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::diff::{Change, diff};
@@ -46,17 +47,9 @@ impl Revision {
 
 impl Revision {
     /// The image of its container.
-    pub(crate) fn image(&self) -> &str {
-        let own = self.content.get("image");
-        let containers = || {
-            self.content
-                .pointer("/template/spec/containers")?
-                .as_array()
-        };
-        let named = |container: &&Value| container.get("name").and_then(Value::as_str) == Some(APP);
-        let of_template = || containers()?.iter().find(named)?.get("image");
-        let image = own.or_else(of_template).and_then(Value::as_str);
-        image.unwrap_or("no image")
+    pub(crate) fn image(&self) -> String {
+        let content = Content::deserialize(&self.content).unwrap_or_default();
+        content.container_image().unwrap_or("no image").to_owned()
     }
 }
 

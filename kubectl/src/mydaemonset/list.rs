@@ -4,10 +4,12 @@ use std::io::{self, BufWriter, Write as _};
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
-use my_operator::kinds::mydaemonset::status::{AUTO_PAUSED, COMPLETE, DEGRADED};
+use my_operator::kinds::mydaemonset::status::{
+    AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, UNAVAILABLE,
+};
 
 use super::cluster;
-use super::object::{INVALID, Object, UNAVAILABLE, UNOBSERVED};
+use super::object::{Object, UNOBSERVED};
 use crate::connection::{Connection, Failure};
 use crate::print::none_in;
 use crate::terminal::{self, Table};

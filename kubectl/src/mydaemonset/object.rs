@@ -4,9 +4,10 @@ use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus};
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
-use my_operator::kinds::mydaemonset::names::APP;
 use my_operator::kinds::mydaemonset::revision::{Content, hash};
-use my_operator::kinds::mydaemonset::status::{AVAILABLE, DEGRADED, PROGRESSING, is_auto_paused};
+use my_operator::kinds::mydaemonset::status::{
+    AVAILABLE, DEGRADED, INVALID, PROGRESSING, UNAVAILABLE, is_auto_paused,
+};
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -16,9 +17,6 @@ use crate::connection::Kind;
 /// The resource in kubectl's messages about an error, such as `mydaemonsets.apps.zhongmingmao.io "web" is not paused`.
 pub(crate) const RESOURCE: &str = "mydaemonsets.apps.zhongmingmao.io";
 
-/// The states that are not the reason of a condition, as the operator spells them.
-pub(crate) const INVALID: &str = "Invalid";
-pub(crate) const UNAVAILABLE: &str = "Unavailable";
 /// The state of an object whose present spec the operator has not seen.
 pub(crate) const UNOBSERVED: &str = "Unobserved";
 
@@ -119,11 +117,8 @@ impl Object {
 
     /// The image, or that of the template's own container `app`.
     pub(crate) fn image(&self) -> String {
-        let own = || {
-            let template = self.spec.template.as_ref()?;
-            Some(template.container(APP)?.image().to_owned())
-        };
-        self.spec.image.clone().or_else(own).unwrap_or_default()
+        let content = Content::from_spec(&self.spec);
+        content.container_image().unwrap_or_default().to_owned()
     }
 
     /// The revision of the present spec.

@@ -13,7 +13,7 @@ pub(crate) const FINISHED: &str = "Finished";
 /// Named as the condition of a Job that is about to fail.
 pub(crate) const FAILURE_TARGET: &str = "FailureTarget";
 /// Condition of an At that is not due yet, only while False: the API server refuses its pod in a dry run.
-pub(crate) const POD_ACCEPTED: &str = "PodAccepted";
+pub const POD_ACCEPTED: &str = "PodAccepted";
 /// Condition of kstatus: work is in progress.
 pub(crate) const RECONCILING: &str = "Reconciling";
 /// Condition of kstatus: nothing happens without user intervention.

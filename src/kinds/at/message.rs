@@ -1,13 +1,11 @@
 //! The length of the texts in a status.
 
-use my_operator_runtime::reconcile::event;
-
 /// The longest message in a status, in bytes.
 pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
 
 /// The first bytes of a text, as many as a status keeps.
 pub(crate) fn head(text: &str) -> String {
-    event::head(text, MAX_MESSAGE_LEN)
+    my_operator_client::head(text, MAX_MESSAGE_LEN)
 }
 
 /// The last bytes of a text: in a log, those that matter most.

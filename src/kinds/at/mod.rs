@@ -43,6 +43,8 @@ mod trial;
 use super::{Kind, Permission, Sample, Start};
 use my_operator_admission::judge::Admission;
 
+pub use conditions::POD_ACCEPTED;
+
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
     name: "at",

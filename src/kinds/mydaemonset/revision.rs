@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::crd::MyDaemonSetSpec;
 use super::decide::placement::Placement;
 use super::names::{
-    CHANGE_CAUSE_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32,
+    APP, CHANGE_CAUSE_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32,
 };
 use crate::kinds::shared::go_json::as_go;
 use crate::kinds::shared::template::PodTemplate;
@@ -52,6 +52,12 @@ impl Content {
             image: spec.image.clone(),
             template: spec.template.clone(),
         }
+    }
+
+    /// The image of the container that the object is about.
+    pub fn container_image(&self) -> Option<&str> {
+        let of_template = || Some(self.template.as_ref()?.container(APP)?.image());
+        self.image.as_deref().or_else(of_template)
     }
 
     /// The content in the one form that the API server itself would write.

@@ -50,6 +50,10 @@ pub(crate) const STANDS: [&str; 6] = [
 
 /// Reason of `Accepted=True`, and its message.
 const VALID: &str = "Valid";
+/// Reason, and the state in a word: the spec is invalid.
+pub const INVALID: &str = "Invalid";
+/// The state in a word: too many nodes have no available pod.
+pub const UNAVAILABLE: &str = "Unavailable";
 const OBEYS: &str = "the spec is valid";
 
 /// Reason of `Degraded=True`: another object has the name of the revision.
@@ -149,9 +153,9 @@ pub(crate) fn rejected(
     why: &str,
     now: DateTime<Utc>,
 ) -> MyDaemonSetStatus {
-    let stalled = State::of(true, "Invalid", "the spec is invalid");
+    let stalled = State::of(true, INVALID, "the spec is invalid");
     let wanted = [
-        (ACCEPTED, Some(State::of(false, "Invalid", why))),
+        (ACCEPTED, Some(State::of(false, INVALID, why))),
         (STALLED, Some(stalled)),
         (RECONCILING, None),
     ];
@@ -289,7 +293,7 @@ fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
     let progressing = condition::get(conditions, PROGRESSING);
     let reason = progressing.map_or("", |c| c.reason.as_str());
     if is(ACCEPTED, "False") {
-        "Invalid".to_owned()
+        INVALID.to_owned()
     } else if [AUTO_PAUSED, MIGRATING].contains(&reason) {
         reason.to_owned()
     } else if is(DEGRADED, "True") {
@@ -297,7 +301,7 @@ fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
     } else if reason == ROLLING_OUT {
         rolling(observed)
     } else if is(PROGRESSING, "False") && is(AVAILABLE, "False") {
-        "Unavailable".to_owned()
+        UNAVAILABLE.to_owned()
     } else {
         reason.to_owned()
     }
@@ -583,7 +587,7 @@ impl Change<'_> {
 
     fn invalid(&self) -> Option<NewEvent> {
         let condition = self.became(ACCEPTED, "False")?;
-        Some(warning("Invalid", "Validate", condition.message.clone()))
+        Some(warning(INVALID, "Validate", condition.message.clone()))
     }
 
     fn rollout_started(&self) -> Option<NewEvent> {

@@ -30,6 +30,7 @@ use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
 use super::write::{self, MANAGER};
 use my_operator_client::backoff::Exponential;
 use my_operator_client::clock::Clock;
+use my_operator_client::head;
 
 /// Time limit of one request, so that one Event does not hold up the others.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -164,29 +165,22 @@ impl Events {
         event.note = head(&event.note.replace(char::is_control, " "), MAX_NOTE_LEN);
         let [kind, namespace, name] = [&about.kind, &about.namespace, &about.name]
             .map(|text| text.as_deref().unwrap_or_default());
-        let controller = kind.to_lowercase();
         // The note may quote untrusted text: as a field it is escaped.
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::$level!(
+                    controller = kind.to_lowercase(),
+                    namespace,
+                    name,
+                    note = event.note,
+                    "{}",
+                    event.reason
+                )
+            };
+        }
         match event.severity {
-            Severity::Warning => {
-                tracing::warn!(
-                    controller,
-                    namespace,
-                    name,
-                    note = event.note,
-                    "{}",
-                    event.reason
-                );
-            }
-            Severity::Normal => {
-                tracing::debug!(
-                    controller,
-                    namespace,
-                    name,
-                    note = event.note,
-                    "{}",
-                    event.reason
-                );
-            }
+            Severity::Warning => log!(warn),
+            Severity::Normal => log!(debug),
         }
         let (about, time) = (about, self.time());
         let queued = QueuedEvent { about, event, time };
@@ -416,18 +410,6 @@ fn event_body(queued: &QueuedEvent, namespace: &str, name: &str) -> Value {
         "reportingController": MANAGER,
         "reportingInstance": MANAGER,
     })
-}
-
-/// The first bytes of a text, at most `max_len`, cut between characters.
-pub fn head(text: &str, max_len: usize) -> String {
-    if text.len() <= max_len {
-        return text.to_owned();
-    }
-    let end = (0..=max_len.saturating_sub(3))
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or_default();
-    format!("{}...", &text[..end])
 }
 
 /// The Events published last, oldest first.

@@ -304,12 +304,11 @@ impl<R: Reconciler> Work<R> {
                 "{did}"
             );
         }
-        let next = action.requeue_at.map(|at| at.to_rfc3339());
         tracing::debug!(
             controller = self.controller,
             namespace = &*key.namespace,
             name = &*key.name,
-            next,
+            next = action.requeue_at.map(|at| at.to_rfc3339()),
             retry = action.retry,
             "reconciled"
         );

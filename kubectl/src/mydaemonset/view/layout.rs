@@ -6,9 +6,11 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::cells::{Cell, Failing, NodeCell};
 use super::line::{Line, fit, wrap};
-use crate::mydaemonset::object::{INVALID, Object, UNAVAILABLE, UNOBSERVED};
+use crate::mydaemonset::object::{Object, UNOBSERVED};
 use crate::terminal::Style;
-use my_operator::kinds::mydaemonset::status::{AUTO_PAUSED, COMPLETE, DEGRADED};
+use my_operator::kinds::mydaemonset::status::{
+    AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, UNAVAILABLE,
+};
 
 /// The width of a frame that does not go to a terminal.
 const DEFAULT_WIDTH: usize = 120;
