@@ -148,6 +148,15 @@ impl Fault {
         self
     }
 
+    /// The fault without the value in full, to be kept with a stored object: several faults may have the same long value.
+    #[must_use]
+    pub(crate) fn without_value(self) -> Self {
+        Self {
+            value: None,
+            ..self
+        }
+    }
+
     /// The path with `[*]` for each index and key: of all objects of a kind, there are few.
     pub(crate) fn path(&self) -> String {
         let end = self.before_key.unwrap_or(self.field.len());

@@ -253,7 +253,7 @@ pub fn decode_and_validate<R: Rules>(
     let unreadable =
         |error: serde_json::Error| Fault::invalid("spec", Value::Null, &error.to_string());
     let read = read("spec", Some(spec)).map_err(unreadable).flatten();
-    let mut spec: R::Spec = read.map_err(|fault| vec![fault])?;
+    let mut spec: R::Spec = read.map_err(|fault| vec![fault.without_value()])?;
     R::default(&mut spec);
     let subject = Subject {
         name,
@@ -265,7 +265,7 @@ pub fn decode_and_validate<R: Rules>(
     if faults.is_empty() {
         Ok(spec)
     } else {
-        Err(faults)
+        Err(faults.into_iter().map(Fault::without_value).collect())
     }
 }
 
