@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -164,6 +164,12 @@ impl Cluster {
     /// The API server's address, like `https://127.0.0.1:20000`.
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// The address of this machine at which the API server reaches what listens there, such as webhooks: loopback, or,
+    /// with a real node, one that only this machine and the node have.
+    pub fn machine_address(&self) -> IpAddr {
+        self.plan.machine()
     }
 
     /// Whether one of its nodes runs containers.
@@ -444,7 +450,7 @@ impl Cluster {
             return Ok(());
         }
         let log = self.directory().join(format!("{FAKE_KUBELET}.log"));
-        let started = FakeKubelet::start(&self.kubeconfig, &log).await?;
+        let started = FakeKubelet::start(&self.kubeconfig, &log, self.plan.fake_kubelet).await?;
         // If two callers start one, the second replaces the first and thereby stops it.
         *self.fake_kubelet() = Some(started);
         Ok(())

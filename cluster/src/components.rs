@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::error::Error;
+use crate::fake_kubelet::KUBELET_ADDRESS_TYPE;
 use crate::options::Options;
 use crate::ports;
 use crate::real_node::{self, Place};
@@ -19,6 +20,8 @@ pub(crate) struct Plan {
     etcd: u16,
     etcd_peer: u16,
     api_server: u16,
+    /// Where the fake kubelet listens, unless another process has taken that port.
+    pub(crate) fake_kubelet: SocketAddr,
     keep_history: bool,
     extra_api_server_args: Vec<String>,
     extra_controller_manager_args: Vec<String>,
@@ -51,12 +54,15 @@ impl Plan {
             Ipv4Addr::LOCALHOST.into()
         };
         let [etcd, etcd_peer, api_server] = ports::free_at(loopback)?;
+        let machine = place.map_or(loopback, |place| place.machine.into());
+        let [fake_kubelet] = ports::free_at(machine)?;
         Ok(Self {
             programs,
             loopback,
             etcd,
             etcd_peer,
             api_server,
+            fake_kubelet: SocketAddr::new(machine, fake_kubelet),
             keep_history: options.keep_history,
             extra_api_server_args: options.api_server_args.clone(),
             extra_controller_manager_args: options.controller_manager_args.clone(),
@@ -84,6 +90,11 @@ impl Plan {
             Some(place) => place.address.into(),
             None => self.loopback,
         }
+    }
+
+    /// The address of this machine at which the API server reaches its other programs.
+    pub(crate) fn machine(&self) -> IpAddr {
+        self.fake_kubelet.ip()
     }
 
     /// Where the API server listens.
@@ -180,13 +191,14 @@ impl Plan {
             format!("--advertise-address={}", self.address()),
             "--allow-privileged=true".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
+            // A fake node's first; a real node has only the others.
+            format!("--kubelet-preferred-address-types={KUBELET_ADDRESS_TYPE},InternalIP,Hostname"),
             // A burst of a load test is to meet the operator's limits, not these.
             "--max-requests-inflight=4000".to_owned(),
             "--max-mutating-requests-inflight=2000".to_owned(),
         ];
         if self.real_node.is_some() {
             args.push("--bind-address=0.0.0.0".to_owned());
-            args.push("--kubelet-preferred-address-types=InternalIP,Hostname".to_owned());
         } else {
             args.push(format!("--bind-address={}", self.loopback));
             // Loopback addresses cannot be endpoints of the kubernetes Service.

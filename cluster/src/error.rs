@@ -55,10 +55,10 @@ pub enum Error {
     /// A certificate could not be made.
     #[error("cannot make the cluster's certificates: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// No free port was found on the loopback interface.
+    /// No free port was found on an address of this machine.
     #[error("no free port on {address} between {first} and {last}")]
     NoPort {
-        /// The loopback address.
+        /// The address.
         address: IpAddr,
         /// The lowest port tried.
         first: u16,

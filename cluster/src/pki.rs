@@ -1,13 +1,15 @@
-//! The cluster's certificate authority, serving certificate, ServiceAccount key and admin token.
+//! The cluster's certificate authority, serving certificates, ServiceAccount key and admin token.
 
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
 };
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use time::{Duration, OffsetDateTime};
 
 use crate::error::Error;
@@ -85,6 +87,21 @@ pub(crate) fn write(directory: &Path, address: IpAddr) -> Result<Credentials, Er
         ca: authority.pem(),
         token,
     })
+}
+
+/// TLS for what listens at `address` and is asked by the API server alone, which does not check the certificate of a
+/// kubelet.
+pub(crate) fn unchecked(address: IpAddr) -> Result<rustls::ServerConfig, Error> {
+    let made = rcgen::generate_simple_self_signed([address.to_string()])?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|config| {
+            let config = config.with_no_client_auth();
+            config.with_single_cert(vec![made.cert.der().clone()], key.into())
+        })
+        .map_err(|error| Error::Internal(format!("cannot use a new certificate: {error}")))
 }
 
 /// From an hour ago, so that a clock which is set back a little does no harm.

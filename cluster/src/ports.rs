@@ -1,4 +1,4 @@
-//! Free ports on the loopback interface.
+//! Free ports of this machine, on the loopback interface as a rule.
 //!
 //! A port is free until a process binds it, so a choice can always be stale: `Cluster::start` tries again with other
 //! ports when a component finds its port taken. Two things make that rare. The ports are below the kernel's ephemeral
@@ -26,8 +26,8 @@ pub fn free_ports<const N: usize>() -> Result<[u16; N], Error> {
     free_at(Ipv4Addr::LOCALHOST.into())
 }
 
-/// The same on a loopback address of either family.
-pub(crate) fn free_at<const N: usize>(loopback: IpAddr) -> Result<[u16; N], Error> {
+/// The same on another address of this machine.
+pub(crate) fn free_at<const N: usize>(own: IpAddr) -> Result<[u16; N], Error> {
     let span = u64::from(LAST - FIRST) + 1;
     let start = LazyLock::force(&START);
     let mut ports = [0; N];
@@ -41,13 +41,13 @@ pub(crate) fn free_at<const N: usize>(loopback: IpAddr) -> Result<[u16; N], Erro
             continue;
         };
         // Held until all are found, so that one call never returns a port twice.
-        if let Ok(listener) = TcpListener::bind((loopback, port)) {
+        if let Ok(listener) = TcpListener::bind((own, port)) {
             ports[held.len()] = port;
             held.push(listener);
         }
     }
     Err(Error::NoPort {
-        address: loopback,
+        address: own,
         first: FIRST,
         last: LAST,
     })

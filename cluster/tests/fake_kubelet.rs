@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use my_operator_cluster::{Cluster, FakeNode, Options, shared};
 use serde_json::{Value, json};
@@ -113,9 +117,10 @@ async fn a_pod_that_runs_once_succeeds_without_any_annotation() {
     let pod = until(&pods, "once", "Succeeded", |pod| phase(pod) == "Succeeded").await;
     let end = terminated(&pod);
     assert_eq!(
-        (end.exit_code, end.reason.as_deref(), end.message),
-        (0, Some("Completed"), None)
+        (end.exit_code, end.reason.as_deref()),
+        (0, Some("Completed"))
     );
+    assert_eq!(end.message.as_deref(), Some("a fake node: nothing ran"));
     assert!(end.started_at.is_some() && end.finished_at.is_some());
     assert!(!ready(&pod));
 }
@@ -435,4 +440,182 @@ async fn nodes_come_go_and_become_not_ready() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "node/brief\n");
     cluster.remove_node("brief").await.unwrap();
     cluster.remove_node("cordoned").await.unwrap();
+}
+
+/// Whether a command succeeded, and what it printed on standard output and standard error.
+fn ended(command: &mut Command) -> (bool, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.success(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn kubectl(cluster: &Cluster, namespace: &str, args: &[&str]) -> (bool, String, String) {
+    let mut command = cluster.kubectl();
+    ended(command.args(["--namespace", namespace]).args(args))
+}
+
+/// The log of a container on a fake node.
+fn line(node: &str, container: &str) -> String {
+    format!(
+        "{node} is a fake node: nothing runs on it, so container {container} printed nothing.\n"
+    )
+}
+
+#[tokio::test]
+async fn kubectl_logs_and_exec_say_that_nothing_runs() {
+    let pods = pods("logs").await;
+    let (cluster, namespace) = (cluster().await, pods.namespace().unwrap());
+    let kubectl = |args: &[&str]| kubectl(cluster, namespace, args);
+    let hold = json!({
+        "kwok.my-operator.dev/exit-code": "hold", "kwok.my-operator.dev/run-seconds": "0",
+    });
+    let containers = json!([{"name": "main", "image": "i:1"}, {"name": "side", "image": "i:1"}]);
+    let spec = json!({"nodeName": "node-2", "containers": containers});
+    create(&pods, "held", "Never", hold, spec).await;
+    until(&pods, "held", "Running", |pod| phase(pod) == "Running").await;
+    let (main, side) = (line("node-2", "main"), line("node-2", "side"));
+    let logs = |args: &[&str]| {
+        let (success, out, err) = kubectl(&[&["logs", "held"][..], args].concat());
+        assert!(success, "{args:?}: {err}");
+        out
+    };
+    assert_eq!(logs(&["-c", "side"]), side);
+    assert_eq!(logs(&["--all-containers"]), format!("{main}{side}"));
+    assert_eq!(logs(&["-c", "main", "--tail=0"]), "");
+    let stamped = logs(&["-c", "main", "--timestamps"]);
+    let (time, rest) = stamped.split_once(' ').unwrap();
+    assert!(time.parse::<Timestamp>().is_ok(), "{stamped}");
+    assert_eq!(rest, main);
+
+    for args in [
+        &["exec", "held", "-c", "main", "--", "ls"][..],
+        &["attach", "held", "-c", "main"],
+        &["port-forward", "pod/held", ":80"],
+    ] {
+        let (success, _, err) = kubectl(args);
+        let says_so =
+            err.contains("node-2 is a fake node: nothing runs on it, so there is nothing to exec");
+        assert!(!success && says_so, "{args:?}: {err}");
+    }
+
+    let mut follow = cluster.kubectl();
+    follow.args(["--namespace", namespace, "logs", "-f", "held", "-c", "main"]);
+    let mut follow = follow.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(follow.stdout.take().unwrap());
+    let mut first = String::new();
+    output.read_line(&mut first).unwrap();
+    assert_eq!(first, main);
+    // Another whole request later, it still follows.
+    assert_eq!(logs(&["-c", "main"]), main);
+    assert!(follow.try_wait().unwrap().is_none(), "before its container");
+    annotate(&pods, "held", "exit-code", "0").await;
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert!(follow.wait().unwrap().success());
+    until(&pods, "held", "Succeeded", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(logs(&["-c", "main"]), main);
+    assert_eq!(logs(&["-f", "-c", "main"]), main);
+
+    let (success, _, err) = kubectl(&["logs", "held", "-c", "main", "--previous"]);
+    let words = "previous terminated container \"main\" in pod \"held\" not found";
+    assert!(!success && err.contains(words), "{err}");
+    let pending = json!({"kwok.my-operator.dev/phase": "Pending"});
+    let spec = json!({"nodeName": "node-1"});
+    create(&pods, "stuck", "Always", pending, spec).await;
+    let (success, _, err) = kubectl(&["logs", "-f", "stuck"]);
+    let words = "container \"main\" in pod \"stuck\" is waiting to start: ContainerCreating";
+    assert!(!success && err.contains(words), "{err}");
+}
+
+#[tokio::test]
+async fn logs_can_be_read_after_a_restart_of_the_fake_kubelet_and_at_another_port() {
+    let cluster = Cluster::start(Options::with_nodes(&["node-1"])).await;
+    let cluster = cluster.unwrap();
+    let born_late = FakeNode::new("late").not_ready();
+    cluster.add_node(born_late).await.unwrap();
+    cluster.set_node_ready("late", true).await.unwrap();
+    let client = cluster.client().await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    for node in ["node-1", "late"] {
+        let spec = json!({"nodeName": node});
+        create(&pods, node, "Always", Value::Null, spec).await;
+        until(&pods, node, "Ready", ready).await;
+    }
+    let logs = |node: &str| kubectl(&cluster, "default", &["logs", node]);
+    let expected = |node: &str| (true, line(node, "main"), String::new());
+    // As soon as the node says where.
+    let until_read = async |node: &str| {
+        let begin = Instant::now();
+        while logs(node) != expected(node) {
+            let said = logs(node).2;
+            assert!(begin.elapsed() < Duration::from_secs(30), "{node}: {said}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let path = "jsonpath={.status.daemonEndpoints.kubeletEndpoint.Port}";
+    let port = || -> u16 {
+        let said = kubectl(&cluster, "default", &["get", "node/node-1", "-o", path]);
+        said.1.parse().unwrap()
+    };
+    assert_eq!(logs("node-1"), expected("node-1"));
+    until_read("late").await;
+    let before = port();
+
+    // What is no request of an API server, and what is not on a fake node.
+    for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff"] {
+        let mut stream = TcpStream::connect(("127.0.0.1", before)).unwrap();
+        stream.write_all(bytes).unwrap();
+    }
+    let plain: Node = serde_json::from_value(json!({"metadata": {"name": "plain"}})).unwrap();
+    let nodes: Api<Node> = Api::all(client);
+    nodes.create(&PostParams::default(), &plain).await.unwrap();
+    let spec = json!({"nodeName": "plain"});
+    create(&pods, "plain", "Always", Value::Null, spec).await;
+    let ask = |path: &str| {
+        let server = format!("--server=https://127.0.0.1:{before}");
+        let mut command = cluster.kubectl();
+        command.env("KUBECONFIG", "/dev/null");
+        ended(command.args([
+            server.as_str(),
+            "--insecure-skip-tls-verify",
+            // Without any credentials, kubectl would ask for a name.
+            "--token=none",
+            "get",
+            "--raw",
+            path,
+        ]))
+    };
+    let log = ask("/containerLogs/default/node-1/main");
+    assert_eq!(log, expected("node-1"));
+    for path in [
+        "/containerLogs/default/node-1/other",
+        "/containerLogs/default/other/main",
+        "/containerLogs/default/plain/main",
+        "/metrics",
+        "/",
+    ] {
+        let (success, _, err) = ask(path);
+        assert!(!success && err.contains("NotFound"), "{path}: {err}");
+    }
+
+    cluster.stop_component("fake-kubelet").await.unwrap();
+    assert!(!logs("node-1").0, "nothing listens");
+    cluster.start_component("fake-kubelet").await.unwrap();
+    assert_eq!(logs("node-1"), expected("node-1"));
+    assert_eq!(port(), before);
+
+    cluster.stop_component("fake-kubelet").await.unwrap();
+    let taken = TcpListener::bind(("127.0.0.1", before)).unwrap();
+    cluster.start_component("fake-kubelet").await.unwrap();
+    drop(taken);
+    for node in ["node-1", "late"] {
+        until_read(node).await;
+    }
+    assert_ne!(port(), before);
+    cluster.stop().await;
 }

@@ -1,7 +1,7 @@
 //! The images of the tests, without a registry: the operator's own as its Dockerfile says, and
-//! stand-ins from Debian's static programs for what samples and Ats name. Memcached alone is itself.
+//! stand-ins for what samples and Ats name. Memcached alone is itself.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use my_operator_cluster::Image;
@@ -15,6 +15,17 @@ pub(crate) const NEXT: &str = "my-operator:e2e-next";
 /// What the image of a Memcached is called.
 pub(crate) const MEMCACHED: &str = "memcached:debian";
 
+/// What samples and Ats name, and what CronTabs of tests do.
+const STAND_INS: [&str; 4] = [
+    "bash:5.3",
+    BUSYBOX,
+    "nginx:stable-alpine3.17",
+    "nginxinc/nginx-unprivileged:1.29-alpine",
+];
+
+/// The image of a CronTab, which has no default.
+pub(crate) const BUSYBOX: &str = "busybox:1.37";
+
 /// The path of the static release binary, which `make soak` builds and passes in `OPERATOR`.
 pub(crate) fn release() -> Option<PathBuf> {
     std::env::var_os("OPERATOR").map(PathBuf::from)
@@ -22,13 +33,9 @@ pub(crate) fn release() -> Option<PathBuf> {
 
 /// All images.
 pub(crate) fn all() -> Vec<Image> {
-    vec![
-        own(IMAGE, "e2e"),
-        own(NEXT, "e2e-next"),
-        bash(),
-        web("nginx:stable-alpine3.17", 80),
-        web("nginxinc/nginx-unprivileged:1.29-alpine", 8080).user("101"),
-    ]
+    let stand_ins = STAND_INS.map(|name| Image::stand_in(name).unwrap());
+    let own = [own(IMAGE, "e2e"), own(NEXT, "e2e-next")];
+    own.into_iter().chain(stand_ins).collect()
 }
 
 /// The image of a Memcached: Debian's program with its libraries. And the program's version.
@@ -58,35 +65,4 @@ pub(crate) fn own(reference: &str, version: &str) -> Image {
     let arguments = [("VERSION", version)];
     let image = Image::from_dockerfile(reference, &text, checkout(), &built, &arguments);
     image.unwrap().program("/my-operator", binary).unwrap()
-}
-
-/// The image of an At whose template names none.
-fn bash() -> Image {
-    busybox("bash:5.3")
-        .file("/bin/bash", "/bin/bash-static", 0o755)
-        .command(&["bash"])
-}
-
-/// A web server in the place of nginx.
-fn web(reference: &str, port: u16) -> Image {
-    // As the first process it would be deaf to SIGTERM.
-    let serve = format!("trap exit TERM; httpd -f -p {port} -h /srv & wait");
-    busybox(reference)
-        .text("/srv/index.html", "served\n")
-        .command(&["sh", "-c", &serve])
-}
-
-fn busybox(reference: &str) -> Image {
-    let places = ["/bin/busybox", "/usr/bin/busybox"].map(Path::new);
-    let program = places.into_iter().find(|path| path.is_file());
-    let mut image = Image::new(reference)
-        .file("/bin/busybox", program.expect("busybox-static"), 0o755)
-        .directory("/tmp", 0o1777);
-    for name in [
-        "cat", "date", "echo", "env", "grep", "head", "httpd", "id", "ls", "sh", "sleep", "touch",
-        "tr", "wc",
-    ] {
-        image = image.link(&format!("/bin/{name}"), "busybox");
-    }
-    image
 }

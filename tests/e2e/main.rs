@@ -15,6 +15,7 @@ use my_operator_harness as harness;
 
 mod at;
 mod chart;
+mod demo;
 mod evicted;
 mod files;
 mod follow;
@@ -27,6 +28,7 @@ mod memcached;
 mod mydaemonset;
 mod node;
 mod roll;
+mod sample_kinds;
 mod upgrade;
 mod walk;
 

@@ -1,7 +1,7 @@
-//! Servers that really serve.
+//! Servers that really serve (part of the test in `sample_kinds.rs`).
 
 use crate::harness::{Kubectl, wait_for};
-use crate::{IMAGE, deploy, deploy_every_kind, images, kubectl, ready_pods};
+use crate::{images, kubectl, ready_pods};
 
 /// What a client asks: whom it speaks to, and how much memory there is for items.
 const QUESTION: &str = "version\r\nstats settings\r\nquit\r\n";
@@ -50,16 +50,13 @@ async fn all_answer(kubectl: &Kubectl, client: &Kubectl, size: usize, first: &st
     }
 }
 
-#[tokio::test]
-async fn its_pods_answer_on_the_port_of_memcached() {
-    let (image, version) = images::memcached().await;
+/// The pods of a Memcached answer on its port, as a server of that version.
+pub(crate) async fn answers(version: &str) {
     let first = format!("VERSION {version}");
     let (kubectl, client) = (
         kubectl("memcached").await,
         kubectl("memcached-client").await,
     );
-    kubectl.cluster.load_image(&image).await.unwrap();
-    deploy_every_kind(kubectl.cluster).await.good();
     let restricted = format!(
         "label namespace {} pod-security.kubernetes.io/enforce=restricted",
         kubectl.namespace
@@ -105,11 +102,4 @@ spec: {{size: 2, image: {}}}
     client.run("delete pod/client --now").await.good();
     kubectl.run("delete memcached/cache").await.good();
     kubectl.until_gone("pods").await;
-
-    // For the other tests, as it was.
-    deploy(kubectl.cluster, IMAGE).await.good();
-    kubectl
-        .run("delete -k config/crd/sample-kinds")
-        .await
-        .good();
 }

@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use my_operator_cluster::binaries::kubernetes_version;
-use my_operator_cluster::{Cluster, Options, Process, free_ports};
+use my_operator_cluster::{Cluster, Image, Options, Process, free_ports};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::exec::exit_code;
@@ -30,6 +31,10 @@ const SHOW_TIMEOUT: Duration = Duration::from_secs(45);
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 const POLL: Duration = Duration::from_millis(100);
+
+/// The images that the samples run, and the one of the command that is shown for a roll-out, for a real node, which has
+/// no registry.
+const IMAGES: [&str; 3] = ["bash:5.3", "nginx:stable-alpine3.17", "nginx:1.29"];
 
 /// What to demonstrate.
 pub(crate) struct Demo {
@@ -51,10 +56,19 @@ impl Demo {
         if manifests(&crds)?.is_empty() {
             bail!("no CRDs in {}", crds.display());
         }
-        let nodes = options.nodes.len();
+        let real_node = options.real_node.is_some();
+        // Also before, so that a missing program is.
+        let images = if real_node {
+            let images = IMAGES.iter().map(|name| Image::stand_in(name));
+            images.collect::<Result<Vec<_>, _>>()?
+        } else {
+            Vec::new()
+        };
+        let fake_nodes = options.nodes.len();
         println!(
-            "Starting a local control plane: Kubernetes {}, {nodes} fake nodes",
-            kubernetes_version()
+            "Starting a local control plane: Kubernetes {}, {}",
+            kubernetes_version(),
+            in_words(fake_nodes, real_node)
         );
         let begin = Instant::now();
         let cluster = Cluster::start(options).await?;
@@ -66,13 +80,14 @@ impl Demo {
 
         let mut stop = Stop::new()?;
         let prepared = tokio::select! {
-            prepared = self.prepare(&cluster, &crds) => Some(prepared),
+            prepared = self.prepare(&cluster, &crds, &images) => Some(prepared),
             () = stop.asked() => None,
         };
         let outcome = match prepared {
             None => Ok(ExitCode::SUCCESS),
             Some(Err(error)) => Err(error),
             Some(Ok(())) => {
+                let nodes = fake_nodes + usize::from(real_node);
                 self.with_operator(&cluster, &operator, nodes, &mut stop)
                     .await
             }
@@ -82,8 +97,19 @@ impl Demo {
         outcome
     }
 
-    /// Installs the CRDs and makes the operator's namespace, where it keeps its certificates.
-    async fn prepare(&self, cluster: &Cluster, crds: &Path) -> anyhow::Result<()> {
+    /// Loads the images, installs the CRDs and makes the operator's namespace, where it keeps its certificates.
+    async fn prepare(
+        &self,
+        cluster: &Cluster,
+        crds: &Path,
+        images: &[Image],
+    ) -> anyhow::Result<()> {
+        for image in images {
+            cluster.load_image(image).await?;
+        }
+        if !images.is_empty() {
+            show_stand_ins();
+        }
         let crds = crds.display().to_string();
         let others = self.config.join("crd/sample-kinds");
         let mut folders = vec![["apply", "-f", &crds]];
@@ -124,13 +150,10 @@ impl Demo {
         stop: &mut Stop,
     ) -> anyhow::Result<ExitCode> {
         let [webhooks, probes, metrics] = free_ports()?;
+        let webhooks = SocketAddr::new(cluster.machine_address(), webhooks);
         let mut command = Command::new(operator);
-        command.args([
-            "run",
-            "--webhook-bind-address",
-            &format!("127.0.0.1:{webhooks}"),
-        ]);
-        command.args(["--webhook-url", &format!("https://127.0.0.1:{webhooks}")]);
+        command.args(["run", "--webhook-bind-address", &webhooks.to_string()]);
+        command.args(["--webhook-url", &format!("https://{webhooks}")]);
         command.args([
             "--health-probe-bind-address",
             &format!("127.0.0.1:{probes}"),
@@ -220,32 +243,74 @@ impl Demo {
         println!("\nAn At runs once, at its time:");
         watch_ats(cluster).await?;
         show(cluster, &["get", "at,pods"]).await?;
+        println!("\nWhat its command printed:");
+        show(cluster, &["logs", "example-at-pod"]).await?;
 
-        println!("\nThe operator goes on running. From another terminal, in this folder:\n");
-        println!("  export KUBECONFIG={}", cluster.kubeconfig().display());
-        if let Some(directory) = cluster.program("kubectl").parent() {
-            println!("  export PATH={}:$PATH", directory.display());
-        }
-        println!("\nA webhook rejects an object; an At runs; a MyDaemonSet rolls out:\n");
-        let samples = samples.display();
-        println!("  kubectl apply -f {samples}/bad/cnat_v1alpha1_at.yaml");
-        println!(
-            "  kubectl replace --force -f {samples}/cnat_v1alpha1_at.yaml && kubectl get at,pods -w"
-        );
-        println!(
-            "  kubectl patch mds mydaemonset-sample --type=merge -p '{{\"spec\":{{\"image\":\"nginx:1.29\"}}}}' && kubectl get mds -w"
-        );
-        println!();
-        if !cluster.has_real_node() {
-            println!(
-                "The nodes are fake: their pods become Ready and end, but nothing runs in them, and they have no logs."
-            );
-        }
-        println!(
-            "Ctrl-C stops everything and leaves nothing behind. What the operator logs from here on:"
-        );
+        show_ways_on(cluster, &samples, nodes);
         follower.show_from_now();
         std::future::pending().await
+    }
+}
+
+/// Says how to go on by hand, and what runs on the nodes, of which there are so many.
+fn show_ways_on(cluster: &Cluster, samples: &Path, nodes: usize) {
+    println!("\nThe operator goes on running. From another terminal, in this folder:\n");
+    println!("  export KUBECONFIG={}", cluster.kubeconfig().display());
+    if let Some(directory) = cluster.program("kubectl").parent() {
+        println!("  export PATH={}:$PATH", directory.display());
+    }
+    println!("\nA webhook rejects an object; an At runs; a MyDaemonSet rolls out:\n");
+    let samples = samples.display();
+    println!("  kubectl apply -f {samples}/bad/cnat_v1alpha1_at.yaml");
+    println!(
+        "  kubectl replace --force -f {samples}/cnat_v1alpha1_at.yaml && kubectl get at,pods -w"
+    );
+    println!(
+        "  kubectl patch mds mydaemonset-sample --type=merge -p '{{\"spec\":{{\"image\":\"nginx:1.29\"}}}}' && kubectl get mds -w"
+    );
+    println!();
+    if cluster.has_real_node() {
+        println!(
+            "Commands run on the real node. It has only these images: {}.",
+            IMAGES.join(", ")
+        );
+    }
+    if nodes > usize::from(cluster.has_real_node()) {
+        println!(
+            "On a fake node, pods become Ready and end, but no command runs: kubectl logs says so."
+        );
+        println!("To run them: make run NODE=real (root; cluster/README.md says what it needs).");
+    }
+    println!(
+        "Ctrl-C stops everything and leaves nothing behind. What the operator logs from here on:"
+    );
+}
+
+/// The nodes of a cluster, in words.
+fn in_words(fake: usize, real: bool) -> String {
+    let fake = match fake {
+        0 => None,
+        1 => Some("1 fake node".to_owned()),
+        count => Some(format!("{count} fake nodes")),
+    };
+    let all = [fake, real.then(|| "1 real node".to_owned())];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    if all.is_empty() {
+        return "no nodes".to_owned();
+    }
+    all.join(" and ")
+}
+
+/// Says what the images are that were loaded.
+fn show_stand_ins() {
+    println!(
+        "There is no registry. The images are stand-ins of the same names, loaded onto the node:"
+    );
+    for name in IMAGES {
+        println!(
+            "  {name}: {}",
+            Image::stand_in_words(name).unwrap_or_default()
+        );
     }
 }
 
@@ -448,4 +513,32 @@ async fn kubectl(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<(bool,
         output.status.success(),
         String::from_utf8_lossy(&text).into_owned(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use my_operator_cluster::Image;
+
+    use super::{IMAGES, in_words};
+
+    #[test]
+    fn nodes_are_counted_and_what_is_fake_is_called_so() {
+        for (fake, real, words) in [
+            (3, false, "3 fake nodes"),
+            (1, false, "1 fake node"),
+            (0, true, "1 real node"),
+            (2, true, "2 fake nodes and 1 real node"),
+            (0, false, "no nodes"),
+        ] {
+            assert_eq!(in_words(fake, real), words);
+        }
+    }
+
+    #[test]
+    fn there_is_a_stand_in_for_every_image() {
+        for name in IMAGES {
+            assert!(!Image::stand_in_words(name).unwrap().is_empty(), "{name}");
+        }
+    }
 }

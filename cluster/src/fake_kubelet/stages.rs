@@ -4,7 +4,7 @@
 //! sigs.k8s.io/kwok v0.8.0 (Copyright The Kubernetes Authors, Apache-2.0) and were changed. The annotations are listed
 //! in the README.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodStatus};
@@ -14,11 +14,18 @@ use serde_json::{Value, json};
 /// The address of every fake node. It is one of RFC 5737, which no machine has.
 pub(super) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
+/// The type of the address at which the API server finds the fake kubelet: the first that it looks for. Nothing else
+/// reads addresses of this type, so that those of nodes and pods stay what they are, addresses that lead nowhere.
+pub(crate) const KUBELET_ADDRESS_TYPE: &str = "InternalDNS";
+
 /// The annotation of fake nodes, and its value.
 pub(crate) const NODE_ANNOTATION: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
 /// What programs and kernel of a fake node report as their version.
 const VERSION: &str = "fake";
+
+/// The termination message of a pod that ends without an annotation `message`: its exit code is no command's.
+const NOTHING_RAN: &str = "a fake node: nothing ran";
 
 /// How long a pod runs that ends by itself and has no annotation `run-seconds`.
 const DEFAULT_RUN: Duration = Duration::from_secs(1);
@@ -39,6 +46,8 @@ pub(super) struct Step {
 pub(super) enum Action {
     /// Makes a new node Ready.
     Initialize,
+    /// Writes down where the fake kubelet listens, of a node that it did not make Ready, or after a restart elsewhere.
+    Announce,
     /// Makes a pod Running, and Ready or not.
     Start { ready: bool },
     /// Makes a pod Failed.
@@ -72,8 +81,9 @@ pub(super) fn is_fake(node: &Node) -> bool {
         .any(|(key, value)| (key.as_str(), value.as_str()) == NODE_ANNOTATION)
 }
 
-/// The next action for a fake node. A node that was Ready before is not changed: a test may have made it not Ready.
-pub(super) fn next_of_node(node: &Node) -> Option<Step> {
+/// The next action for a fake node; the fake kubelet listens at `endpoint`. The conditions of a node that was Ready
+/// before are not changed: a test may have made it not Ready.
+pub(super) fn next_of_node(node: &Node, endpoint: SocketAddr) -> Option<Step> {
     let status = node.status.iter();
     let initialized = status
         .flat_map(|status| status.conditions.iter().flatten())
@@ -82,7 +92,23 @@ pub(super) fn next_of_node(node: &Node) -> Option<Step> {
             let never_updated = condition.reason.as_deref() == Some("NodeStatusNeverUpdated");
             condition.type_ == "Ready" && !never_updated
         });
-    (!initialized).then(|| Action::Initialize.at_once())
+    if !initialized {
+        return Some(Action::Initialize.at_once());
+    }
+    (!announces(node, endpoint)).then(|| Action::Announce.at_once())
+}
+
+/// Whether the API server finds the fake kubelet of this node.
+fn announces(node: &Node, endpoint: SocketAddr) -> bool {
+    let Some(status) = &node.status else {
+        return false;
+    };
+    let kubelet = status.daemon_endpoints.as_ref();
+    let kubelet = kubelet.and_then(|endpoints| endpoints.kubelet_endpoint.as_ref());
+    let mut addresses = status.addresses.iter().flatten();
+    let address = addresses.find(|address| address.type_ == KUBELET_ADDRESS_TYPE);
+    kubelet.is_some_and(|kubelet| kubelet.port == i32::from(endpoint.port()))
+        && address.is_some_and(|found| found.address == endpoint.ip().to_string())
 }
 
 /// The next action for a pod that is bound to a fake node.
@@ -163,8 +189,18 @@ const NODE_CONDITIONS: [(&str, &str, &str, &str); 5] = [
     ),
 ];
 
-/// The status that `action` reports of a node.
-pub(super) fn status_of_node(node: &Node, now: Timestamp) -> Value {
+/// The status that `action` reports of a node; the fake kubelet listens at `endpoint`.
+pub(super) fn status_of_node(
+    node: &Node,
+    action: Action,
+    endpoint: SocketAddr,
+    now: Timestamp,
+) -> Value {
+    let address = json!({"type": KUBELET_ADDRESS_TYPE, "address": endpoint.ip()});
+    let endpoints = json!({"kubeletEndpoint": {"Port": endpoint.port()}});
+    if action == Action::Announce {
+        return json!({"addresses": [address], "daemonEndpoints": endpoints});
+    }
     let created = node.metadata.creation_timestamp.as_ref();
     let since = time(created.map_or(now, |created| created.0));
     let conditions = NODE_CONDITIONS.map(|(type_, status, reason, message)| {
@@ -182,7 +218,9 @@ pub(super) fn status_of_node(node: &Node, now: Timestamp) -> Value {
         "addresses": [
             {"type": "InternalIP", "address": NODE_ADDRESS},
             {"type": "Hostname", "address": node.metadata.name},
+            address,
         ],
+        "daemonEndpoints": endpoints,
         "allocatable": allocatable.map_or_else(|| resources.clone(), |given| json!(given)),
         "capacity": capacity.map_or_else(|| resources.clone(), |given| json!(given)),
         "nodeInfo": {
@@ -202,7 +240,9 @@ pub(super) fn status_of_pod(pod: &Pod, action: Action, address: Ipv4Addr, now: T
         started: time(started.map_or(now, |started| started.0)),
         now: time(now),
     };
-    let message = annotation(pod, "message").filter(|message| !message.is_empty());
+    // An empty one stands for none.
+    let message = annotation(pod, "message").unwrap_or(NOTHING_RAN);
+    let message = Some(message).filter(|message| !message.is_empty());
     match action {
         Action::Start { ready } => started_status(pod, ready, address, &times),
         Action::Fail => ended_status(pod, 1, message, "PodFailed", &times),
@@ -218,7 +258,7 @@ pub(super) fn status_of_pod(pod: &Pod, action: Action, address: Ipv4Addr, now: T
         }
         // 128 and the number of SIGTERM.
         Action::Stop => ended_status(pod, 143, None, "PodFailed", &times),
-        Action::Initialize | Action::Delete => Value::Null,
+        Action::Initialize | Action::Announce | Action::Delete => Value::Null,
     }
 }
 
@@ -366,11 +406,13 @@ mod tests {
 
     use std::time::Duration;
 
-    use k8s_openapi::api::core::v1::{Node, Pod};
+    use k8s_openapi::api::core::v1::{Node, NodeStatus, Pod};
     use k8s_openapi::jiff::Timestamp;
     use serde_json::{Value, json};
 
-    use super::{Action, Step, next_of_node, next_of_pod, status_of_node, status_of_pod};
+    use super::{
+        Action, NOTHING_RAN, Step, next_of_node, next_of_pod, status_of_node, status_of_pod,
+    };
 
     const START: Option<Step> = step(Action::Start { ready: true }, 0);
     const START_UNREADY: Option<Step> = step(Action::Start { ready: false }, 0);
@@ -529,8 +571,16 @@ mod tests {
 
     #[test]
     fn an_ended_pod_reports_exit_code_and_message() {
+        let nothing_ran = json!(NOTHING_RAN);
         for (annotations, action, phase, code, message) in [
-            (&[][..], Action::Complete, "Succeeded", 0, Value::Null),
+            (
+                &[][..],
+                Action::Complete,
+                "Succeeded",
+                0,
+                nothing_ran.clone(),
+            ),
+            (&["message="], Action::Complete, "Succeeded", 0, Value::Null),
             (
                 &["exit-code=3", "message=no"],
                 Action::Complete,
@@ -543,8 +593,9 @@ mod tests {
                 Action::Complete,
                 "Succeeded",
                 0,
-                Value::Null,
+                nothing_ran.clone(),
             ),
+            (&[], Action::Fail, "Failed", 1, nothing_ran),
             (&["message=no"], Action::Fail, "Failed", 1, json!("no")),
             (&["message=no"], Action::Stop, "Failed", 143, Value::Null),
         ] {
@@ -561,17 +612,42 @@ mod tests {
 
     #[test]
     fn a_node_becomes_ready_once() {
+        let endpoint = "127.0.0.1:20000".parse().unwrap();
         let mut node: Node = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
-        assert_eq!(next_of_node(&node), step(Action::Initialize, 0));
-        let status = status_of_node(&node, Timestamp::UNIX_EPOCH);
+        assert_eq!(next_of_node(&node, endpoint), step(Action::Initialize, 0));
+        let now = Timestamp::UNIX_EPOCH;
+        let status = status_of_node(&node, Action::Initialize, endpoint, now);
         assert_eq!(status["allocatable"]["pods"], json!("500"));
         node.status = serde_json::from_value(status).unwrap();
-        assert_eq!(next_of_node(&node), None);
-        let ready = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]});
-        node.status = serde_json::from_value(ready).unwrap();
-        assert_eq!(next_of_node(&node), None, "a test made it not Ready");
-        let unknown = json!({"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusNeverUpdated"}]});
-        node.status = serde_json::from_value(unknown).unwrap();
-        assert_eq!(next_of_node(&node), step(Action::Initialize, 0));
+        assert_eq!(next_of_node(&node, endpoint), None);
+        let conditions = |status: &str, reason: &str| {
+            let ready = json!([{"type": "Ready", "status": status, "reason": reason}]);
+            serde_json::from_value(ready).unwrap()
+        };
+        node.status.as_mut().unwrap().conditions = conditions("False", "KubeletNotReady");
+        let next = next_of_node(&node, endpoint);
+        assert_eq!(next, None, "a test made it not Ready");
+        node.status.as_mut().unwrap().conditions = conditions("Unknown", "NodeStatusNeverUpdated");
+        assert_eq!(next_of_node(&node, endpoint), step(Action::Initialize, 0));
+    }
+
+    #[test]
+    fn a_node_says_where_its_kubelet_listens_and_where_it_listens_now() {
+        // As a test makes one that is born not Ready.
+        let born = json!({"metadata": {"name": "node"},
+            "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}});
+        let mut node: Node = serde_json::from_value(born).unwrap();
+        for endpoint in ["127.0.0.1:20000", "127.0.0.1:20001", "[::1]:20001"] {
+            let endpoint = endpoint.parse().unwrap();
+            assert_eq!(next_of_node(&node, endpoint), step(Action::Announce, 0));
+            let announced =
+                status_of_node(&node, Action::Announce, endpoint, Timestamp::UNIX_EPOCH);
+            assert_eq!(announced["conditions"], Value::Null, "left alone");
+            let announced: NodeStatus = serde_json::from_value(announced).unwrap();
+            let status = node.status.as_mut().unwrap();
+            status.addresses = announced.addresses;
+            status.daemon_endpoints = announced.daemon_endpoints;
+            assert_eq!(next_of_node(&node, endpoint), None);
+        }
     }
 }

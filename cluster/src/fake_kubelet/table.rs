@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,8 +146,14 @@ enum Change {
 }
 
 impl Change {
-    /// What `action` writes of `object`.
-    fn new(action: Action, object: &Object, address: Ipv4Addr, now: Timestamp) -> Self {
+    /// What `action` writes of `object`: `address` is a pod's, and the fake kubelet listens at `endpoint`.
+    fn new(
+        action: Action,
+        object: &Object,
+        address: Ipv4Addr,
+        endpoint: SocketAddr,
+        now: Timestamp,
+    ) -> Self {
         let ObjectMeta {
             uid,
             resource_version,
@@ -162,7 +168,7 @@ impl Change {
                 let params = DeleteParams::default().grace_period(0);
                 return Self::Delete(params.preconditions(preconditions));
             }
-            Object::Node(node) => stages::status_of_node(node, now),
+            Object::Node(node) => stages::status_of_node(node, action, endpoint, now),
             Object::Pod(pod) => stages::status_of_pod(pod, action, address, now),
         };
         let metadata = json!({"uid": uid, "resourceVersion": resource_version});
@@ -220,10 +226,10 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// Watches and writes for ever.
-pub(super) async fn run(client: Client, log: Log) {
+/// Watches and writes for ever. Nodes say that the fake kubelet listens at `endpoint`.
+pub(super) async fn run(client: Client, log: Log, endpoint: SocketAddr) {
     let mut events = events(&client);
-    let mut table = Table::new(client, log);
+    let mut table = Table::new(client, log, endpoint);
     loop {
         let due = table.next_due();
         tokio::select! {
@@ -278,6 +284,7 @@ struct Listing {
 struct Table {
     client: Client,
     log: Log,
+    endpoint: SocketAddr,
     entries: HashMap<Key, Entry>,
     /// The pods of each node, fake or not.
     pods: HashMap<String, HashSet<Key>>,
@@ -289,10 +296,11 @@ struct Table {
 }
 
 impl Table {
-    fn new(client: Client, log: Log) -> Self {
+    fn new(client: Client, log: Log, endpoint: SocketAddr) -> Self {
         Self {
             client,
             log,
+            endpoint,
             entries: HashMap::new(),
             pods: HashMap::new(),
             addresses: Addresses::new(),
@@ -400,7 +408,7 @@ impl Table {
             return None;
         }
         match &entry.object {
-            Object::Node(node) => stages::next_of_node(node),
+            Object::Node(node) => stages::next_of_node(node, self.endpoint),
             Object::Pod(pod) => stages::next_of_pod(pod),
         }
     }
@@ -456,7 +464,7 @@ impl Table {
         };
         entry.writing = true;
         let base = entry.object.clone();
-        let change = Change::new(step.action, &base, address, Timestamp::now());
+        let change = Change::new(step.action, &base, address, self.endpoint, Timestamp::now());
         let client = self.client.clone();
         let write = async move {
             let write = change.make(client, &key);
@@ -509,6 +517,7 @@ impl Table {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
     use std::time::Duration;
 
     use k8s_openapi::api::core::v1::Pod;
@@ -517,15 +526,23 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
+    use super::stages::KUBELET_ADDRESS_TYPE;
     use super::{
         Action, Change, Failure, Kind, Log, NODE_ADDRESS, Object, Table, Timestamp, Written,
     };
     use crate::{Cluster, Options};
 
+    const ENDPOINT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 20_000);
+
+    /// A node with which everything is done.
     fn node(name: &str) -> Object {
         let node = json!({
             "metadata": {"name": name, "uid": name, "annotations": {"kwok.x-k8s.io/node": "fake"}},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "addresses": [{"type": KUBELET_ADDRESS_TYPE, "address": ENDPOINT.ip()}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": ENDPOINT.port()}},
+            },
         });
         Object::node(serde_json::from_value(node).unwrap())
     }
@@ -548,7 +565,7 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let log = Log(tempfile::tempfile().unwrap());
-        Table::new(kube::Client::try_from(config).unwrap(), log)
+        Table::new(kube::Client::try_from(config).unwrap(), log, ENDPOINT)
     }
 
     fn list(table: &mut Table, kind: Kind, objects: impl IntoIterator<Item = Object>) {
@@ -632,7 +649,7 @@ mod tests {
 
         let old = Object::pod(old);
         for action in [Action::Delete, Action::Start { ready: true }] {
-            let change = Change::new(action, &old, NODE_ADDRESS, Timestamp::now());
+            let change = Change::new(action, &old, NODE_ADDRESS, ENDPOINT, Timestamp::now());
             let result = change
                 .make(cluster.client().await.unwrap(), &old.key())
                 .await;
@@ -651,7 +668,8 @@ mod tests {
     #[tokio::test]
     async fn every_write_names_what_it_was_decided_on() {
         let pod = pod("a", "7", "Pending", false);
-        let change = |action| Change::new(action, &pod, NODE_ADDRESS, Timestamp::UNIX_EPOCH);
+        let now = Timestamp::UNIX_EPOCH;
+        let change = |action| Change::new(action, &pod, NODE_ADDRESS, ENDPOINT, now);
         let Change::Delete(params) = change(Action::Delete) else {
             unreachable!("a delete is no status");
         };

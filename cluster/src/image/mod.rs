@@ -2,6 +2,7 @@
 
 mod dockerfile;
 mod libraries;
+mod stand_in;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

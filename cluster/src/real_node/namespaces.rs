@@ -60,6 +60,8 @@ pub(crate) struct Place {
     holder: u32,
     /// The node's address.
     pub(crate) address: Ipv4Addr,
+    /// The address of the machine's end: what listens there is reached from the node's network.
+    pub(crate) machine: Ipv4Addr,
 }
 
 impl Namespaces {
@@ -93,9 +95,11 @@ impl Namespaces {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
+        let [machine, address] = connect(pid, &directory)?;
         let place = Place {
             holder: pid,
-            address: connect(pid, &directory)?,
+            address,
+            machine,
         };
         Ok(Self {
             place,
@@ -139,10 +143,10 @@ impl Place {
     }
 }
 
-/// Connects the network of process `holder` with the machine's, by unused addresses, and returns the node's. The name
-/// of the machine's end is written into `directory` for the watchdog: a network in which connections were cut stays for
-/// a minute or so, until the kernel gives them up.
-fn connect(holder: u32, directory: &Path) -> Result<Ipv4Addr, Error> {
+/// Connects the network of process `holder` with the machine's, by unused addresses, and returns the machine's and the
+/// node's. The name of the machine's end is written into `directory` for the watchdog: a network in which connections
+/// were cut stays for a minute or so, until the kernel gives them up.
+fn connect(holder: u32, directory: &Path) -> Result<[Ipv4Addr; 2], Error> {
     let taken = ip(&["-4", "route", "show", "table", "all"])?;
     let pid = holder.to_string();
     for number in 0..=u8::MAX {
@@ -177,7 +181,7 @@ fn connect(holder: u32, directory: &Path) -> Result<Ipv4Addr, Error> {
         inside(&["address", "add", &format!("{node}/24"), "dev", "eth0"])?;
         inside(&["link", "set", "eth0", "up"])?;
         inside(&["route", "add", "default", "via", &ours.to_string()])?;
-        return Ok(node);
+        return Ok([ours, node]);
     }
     Err(Error::need(
         "it needs a free network among 10.90.0.0/24 to 10.90.255.0/24",

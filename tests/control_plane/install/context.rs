@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 
 use my_operator_cluster::binaries::Programs;
@@ -18,9 +19,28 @@ fn output(program: impl AsRef<OsStr>, arguments: &[&str], variables: &[(&str, &s
         .env_remove("KUBECONFIG")
         .env("KUBECTL", Programs::ensure().unwrap().path("kubectl"))
         .env_remove("LOCAL")
+        .env_remove("NODE")
         .envs(variables.iter().copied())
         .output()
         .unwrap()
+}
+
+/// Exit code, standard output and standard error.
+fn texts(output: Output) -> (Option<i32>, String, String) {
+    let text = |bytes| String::from_utf8(bytes).unwrap().trim().to_owned();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+/// A kubeconfig with the contexts `a` and `b`, and this line.
+fn kubeconfig(current: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+         contexts: [{{name: a, context: {{cluster: c}}}}, {{name: b, context: {{cluster: c}}}}]\n{current}"
+    )
 }
 
 fn make(target: &str, variables: &[(&str, &str)]) -> Output {
@@ -32,23 +52,12 @@ fn install_and_run_take_the_current_context_else_the_local_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let config = |name: &str, current: &str| {
         let path = folder.path().join(name);
-        let text = format!(
-            "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
-             contexts: [{{name: a, context: {{cluster: c}}}}, {{name: b, context: {{cluster: c}}}}]\n{current}"
-        );
-        fs::write(&path, text).unwrap();
+        fs::write(&path, kubeconfig(current)).unwrap();
         path.to_str().unwrap().to_owned()
     };
     let (chosen, without) = (config("chosen", "current-context: a\n"), config("none", ""));
-    let context = |variables: &[(&str, &str)]| {
-        let output = output(checkout().join("hack/context"), &[], variables);
-        let text = |bytes| String::from_utf8(bytes).unwrap().trim().to_owned();
-        (
-            output.status.code(),
-            text(output.stdout),
-            text(output.stderr),
-        )
-    };
+    let context =
+        |variables: &[(&str, &str)]| texts(output(checkout().join("hack/context"), &[], variables));
     let none = String::new;
 
     assert_eq!(context(&[]), (Some(0), none(), none()));
@@ -110,5 +119,70 @@ fn install_and_run_take_the_current_context_else_the_local_cluster() {
             String::from_utf8(all).unwrap().contains("`make run`"),
             "{target}"
         );
+    }
+}
+
+#[test]
+fn run_builds_and_starts_the_nodes_that_are_asked_for() {
+    // The scripts themselves, with others in the place of what they call.
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["hack", "built", "bin"] {
+        fs::create_dir(path(name)).unwrap();
+    }
+    for name in ["hack/run", "hack/context"] {
+        fs::copy(checkout().join(name), path(name)).unwrap();
+    }
+    for (name, script) in [
+        ("hack/build", "echo \"build $*\""),
+        ("hack/built", "echo built"),
+        ("built/my-operator", "echo \"operator $*\""),
+        ("built/my-operator-cluster", "echo \"cluster $*\""),
+        ("bin/id", "echo \"${USER_ID:-0}\""),
+    ] {
+        fs::write(path(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::write(path("chosen"), kubeconfig("current-context: a\n")).unwrap();
+    let chosen = path("chosen").display().to_string();
+    let chosen = ("KUBECONFIG", chosen.as_str());
+    let programs = std::env::var("PATH").unwrap();
+    let programs = format!("{}:{programs}", path("bin").display());
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let variables = [variables, &[("PATH", programs.as_str())]].concat();
+        texts(output(path("hack/run"), arguments, &variables))
+    };
+    let build =
+        |programs: &str| format!("build {programs} -- --bin my-operator --bin my-operator-cluster");
+    let flags = "--operator built/my-operator --config config --";
+
+    let fake = format!("{}\ncluster demo {flags}", build("control-plane"));
+    for variables in [&[][..], &[("NODE", "")], &[("NODE", "fake")]] {
+        let said = run(&[], variables);
+        assert_eq!(said, (Some(0), fake.clone(), String::new()));
+    }
+    let (code, out, _) = run(&[], &[chosen, ("NODE", "fake")]);
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with("build -- --bin my-operator\n"), "{out}");
+    assert!(out.ends_with("\noperator run --webhooks=false"), "{out}");
+    // A cluster of its own, whatever kubectl's context is.
+    let (build, flag) = (build("node"), "--log-level=debug");
+    let real = format!("{build}\ncluster demo --nodes 0 --real-node {flags} {flag}");
+    let said = run(&[flag], &[chosen, ("NODE", "real")]);
+    assert_eq!(said, (Some(0), real, String::new()));
+
+    for (arguments, variables, words) in [
+        (&[][..], &[("NODE", "1")][..], "NODE=1"),
+        (&[], &[chosen, ("NODE", "REAL")], "NODE=REAL"),
+        (&[], &[("NODE", "real"), ("USER_ID", "1000")], "needs root"),
+        (&["--context=b"], &[chosen, ("NODE", "real")], "NODE=real"),
+    ] {
+        let (code, out, error) = run(arguments, variables);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{error}");
+        assert!(
+            error.starts_with("error: ") && error.contains(words),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1, "{error}");
     }
 }

@@ -401,7 +401,8 @@ async fn hostile_text_of_the_cluster_is_shown_and_does_nothing() {
     let waiting =
         json!({"running": null, "waiting": {"reason": "ImagePullBackOff", "message": HOSTILE}});
     fail("web-1", "Pending", waiting).await;
-    let ended = json!({"running": null, "terminated": {"exitCode": 3, "reason": HOSTILE, "message": HOSTILE}});
+    // With another exit code, its last words would be the log, which is the fake kubelet's.
+    let ended = json!({"running": null, "terminated": {"exitCode": 0, "reason": HOSTILE, "message": HOSTILE}});
     fail("web-2", "Failed", ended).await;
     for size in [(200, 50), (80, 40)] {
         let terminal = fleet.view(size, &[]);
