@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use my_operator::kinds::mydaemonset::names::{CHANGE_CAUSE_ANNOTATION, REVISION_LABEL};
+use my_operator::kinds::mydaemonset::names::{
+    CHANGE_CAUSE_ANNOTATION, CHANGED_FROM_ANNOTATION, REVISION_LABEL,
+};
 use my_operator::kinds::mydaemonset::revision::{Content, since};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -26,6 +28,8 @@ pub(crate) struct Revision {
     pub(crate) since: Option<DateTime<Utc>>,
     /// The recorded cause.
     pub(crate) cause: Option<String>,
+    /// The hash of the one that it replaced, if the operator recorded it.
+    pub(crate) from: Option<String>,
     /// `image` and `template` as they were.
     pub(crate) content: Value,
 }
@@ -34,12 +38,16 @@ impl Revision {
     fn new(stored: ControllerRevision) -> Self {
         let metadata = stored.metadata;
         let label = |key: &str| metadata.labels.as_ref()?.get(key).cloned();
-        let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).cloned();
+        let annotation = |key: &str| {
+            let value = metadata.annotations.as_ref()?.get(key).cloned();
+            value.filter(|value| !value.is_empty())
+        };
         Self {
             number: stored.revision,
             hash: label(REVISION_LABEL).unwrap_or_default(),
             since: since(&metadata),
-            cause: annotation(CHANGE_CAUSE_ANNOTATION).filter(|cause| !cause.is_empty()),
+            cause: annotation(CHANGE_CAUSE_ANNOTATION),
+            from: annotation(CHANGED_FROM_ANNOTATION),
             content: stored.data.map(|data| data.0).unwrap_or_default(),
         }
     }
@@ -66,8 +74,8 @@ pub(crate) fn history(uid: &str, stored: Vec<ControllerRevision>) -> Vec<Revisio
     history
 }
 
-/// The revision to go back to: the one of that number or, for 0, one other than the present spec's: the last that reached
-/// every node. Where none is known to have done so, it is the latest, as with kubectl.
+/// The revision to go back to: the one of that number or, for 0, one other than the present spec's: that of the last
+/// roll-out that was completed. Where none is known to have been, it is the latest, as with kubectl.
 pub(crate) fn target<'a>(
     history: &'a [Revision],
     object: &Object,
@@ -97,17 +105,46 @@ pub(crate) fn find(history: &[Revision], number: i64) -> Option<&Revision> {
     history.iter().find(|revision| revision.number == number)
 }
 
+/// What a revision replaced, as far as that is known.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Replaced<'a> {
+    /// This one.
+    Kept(&'a Revision),
+    /// The one of this hash, which is no longer in the history.
+    Gone(&'a str),
+    /// Nothing, or that is not known.
+    Unknown,
+}
+
+/// What a revision replaced: the one that the operator recorded. An older operator recorded none; then it is the one whose
+/// number is one less, as numbers are given. If that is not there, an undo gave it another since, or it is gone.
+pub(crate) fn replaced<'a>(history: &'a [Revision], revision: &'a Revision) -> Replaced<'a> {
+    let mut others = history.iter().filter(|it| it.hash != revision.hash);
+    let Some(from) = revision.from.as_deref() else {
+        let number = revision.number.saturating_sub(1);
+        let before = others.find(|it| it.number == number);
+        return before.map_or(Replaced::Unknown, Replaced::Kept);
+    };
+    let before = others.find(|it| it.hash == from);
+    before.map_or(Replaced::Gone(from), Replaced::Kept)
+}
+
+/// What is said of a revision that replaced the one of that hash, which is no longer there.
+pub(crate) fn gone(hash: &str) -> String {
+    format!("changed from {}, which is no longer kept", cut(hash))
+}
+
 /// The table of all revisions. Without a recorded cause, what a revision changed is its cause.
 pub(crate) fn table(history: &[Revision], object: &Object, now: DateTime<Utc>) -> Vec<[String; 5]> {
     let header = ["REVISION", "HASH", "STATE", "AGE", "CHANGE-CAUSE"].map(str::to_owned);
     let mut rows = vec![header];
-    let mut before: Option<&Revision> = None;
     for revision in history {
-        let changes = before.map(|before| diff(&before.content, &revision.content));
-        let cause = revision
-            .cause
-            .clone()
-            .or_else(|| changes.map(|changes| summary(&changes)));
+        let changed = || match replaced(history, revision) {
+            Replaced::Kept(before) => Some(summary(&diff(&before.content, &revision.content))),
+            Replaced::Gone(hash) => Some(gone(hash)),
+            Replaced::Unknown => None,
+        };
+        let cause = revision.cause.clone().or_else(changed);
         rows.push([
             revision.number.to_string(),
             revision.hash.clone(),
@@ -117,7 +154,6 @@ pub(crate) fn table(history: &[Revision], object: &Object, now: DateTime<Utc>) -
                 .map_or("<unknown>".to_owned(), |since| age(now - since)),
             cut(&cause.unwrap_or_else(|| "<none>".to_owned())),
         ]);
-        before = Some(revision);
     }
     rows
 }
@@ -199,7 +235,7 @@ pub(crate) mod tests {
             revision(1, "a", json!({"image": "nginx:1.27"})),
             revision(2, "b", json!({"image": "nginx:1.28"})),
             revision(
-                4,
+                3,
                 "c",
                 json!({"image": "nginx:1.28", "template": {"metadata": {"labels": {"x": "y"}}}}),
             ),
@@ -211,7 +247,8 @@ pub(crate) mod tests {
         let stored = |name: &str, owner: Value, number: i64| -> ControllerRevision {
             let object = json!({"metadata": {"name": name, "ownerReferences": owner,
                     "labels": {"apps.zhongmingmao.io/revision": name},
-                    "annotations": {"apps.zhongmingmao.io/since": "2026-01-01T00:00:00Z", "kubernetes.io/change-cause": "why"}},
+                    "annotations": {"apps.zhongmingmao.io/since": "2026-01-01T00:00:00Z", "kubernetes.io/change-cause": "why",
+                        "apps.zhongmingmao.io/changed-from": ""}},
                 "data": {"image": name}, "revision": number});
             serde_json::from_value(object).unwrap()
         };
@@ -227,12 +264,13 @@ pub(crate) mod tests {
         let hashes: Vec<&str> = history.iter().map(|r| r.hash.as_str()).collect();
         assert_eq!(hashes, ["one", "two"]);
         assert_eq!(history[0].cause.as_deref(), Some("why"));
+        assert_eq!(history[0].from, None);
         assert_eq!(history[0].content, json!({"image": "one"}));
         assert_eq!(history[0].since, DateTime::from_timestamp(1_767_225_600, 0));
     }
 
     #[test]
-    fn undo_goes_to_the_last_revision_that_reached_every_node() {
+    fn undo_goes_to_the_last_revision_whose_roll_out_was_completed() {
         let spec = json!({"image": "nginx:1.29"});
         let present = object(&spec, &Value::Null).revision();
         let mut history = three();
@@ -246,25 +284,25 @@ pub(crate) mod tests {
             "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         for (status, goal) in [
             // Nothing is known: the latest other one.
-            (Value::Null, 4),
+            (Value::Null, 3),
             (
                 json!({"observedGeneration": 3, "completeRevisions": [present]}),
-                4,
+                3,
             ),
             // c failed before the present one.
             (complete("b", "a"), 2),
             (complete(&present, "a"), 1),
             // What was complete is no longer there.
-            (complete(&present, "gone"), 4),
+            (complete(&present, "gone"), 3),
             // It goes back already.
             (back, 5),
         ] {
             assert_eq!(to(status.clone(), 0), Ok(goal), "{status}");
         }
-        assert_eq!(to(complete("b", "a"), 4), Ok(4));
+        assert_eq!(to(complete("b", "a"), 3), Ok(3));
         assert_eq!(
-            to(Value::Null, 3),
-            Err("unable to find specified revision 3 in history".to_owned())
+            to(Value::Null, 4),
+            Err("unable to find specified revision 4 in history".to_owned())
         );
         let only = &history[3..];
         assert_eq!(
@@ -298,6 +336,78 @@ pub(crate) mod tests {
         assert_eq!(rows[3][4], r#"+ template.metadata.labels.x: "y""#);
         history.remove(0);
         assert_eq!(table(&history, &object, now)[1][4], "<none>");
+    }
+
+    /// The last column.
+    fn causes(history: &[Revision]) -> Vec<String> {
+        let object = object(&json!({"image": "x"}), &Value::Null);
+        let rows = table(history, &object, Utc::now()).into_iter();
+        rows.skip(1).map(|[.., cause]| cause).collect()
+    }
+
+    #[test]
+    fn an_undo_does_not_change_what_the_history_says_of_other_revisions() {
+        let from = |from: &str, revision: Revision| Revision {
+            from: Some(from.to_owned()),
+            ..revision
+        };
+        let [one, two, three] = [("a", "28"), ("b", "29"), ("c", "30")]
+            .map(|(hash, minor)| revision(0, hash, json!({"image": format!("nginx:1.{minor}")})));
+        let text = |old: &str, new: &str| format!(r#"~ image: "nginx:1.{old}" -> "nginx:1.{new}""#);
+        let numbered = |number, revision: &Revision| Revision {
+            number,
+            ..revision.clone()
+        };
+        let before = [
+            numbered(1, &one),
+            from("a", numbered(2, &two)),
+            from("b", numbered(3, &three)),
+        ];
+        let [second, third] = [text("28", "29"), text("29", "30")];
+        let first = "<none>".to_owned();
+        assert_eq!(causes(&before), [first, second, third.clone()]);
+        // Back to the second one.
+        let mut after = vec![
+            numbered(1, &one),
+            from("b", numbered(3, &three)),
+            from("c", numbered(4, &two)),
+        ];
+        let back = text("30", "29");
+        assert_eq!(causes(&after)[1..], [third.clone(), back.clone()]);
+        // And to the first.
+        after.push(from("b", numbered(5, &one)));
+        after.remove(0);
+        let again = text("29", "28");
+        assert_eq!(causes(&after), [third, back.clone(), again.clone()]);
+        // What a revision replaced is no longer kept.
+        after.remove(0);
+        let gone = "changed from c, which is no longer kept".to_owned();
+        assert_eq!(causes(&after), [gone, again]);
+        // An older operator recorded nothing: the second one may have replaced any.
+        let older = [numbered(1, &one), numbered(3, &three), numbered(4, &two)];
+        assert_eq!(causes(&older)[1..], ["<none>".to_owned(), back]);
+    }
+
+    #[test]
+    fn what_another_client_wrote_for_a_replaced_revision_is_one_that_is_gone() {
+        let mut history = three();
+        for (hostile, shown) in [
+            ("c", "changed from c, which is no longer kept"),
+            (
+                "\u{1b}[2J",
+                "changed from \u{1b}[2J, which is no longer kept",
+            ),
+        ] {
+            history[2].from = Some(hostile.to_owned());
+            assert_eq!(replaced(&history, &history[2]), Replaced::Gone(hostile));
+            assert_eq!(causes(&history)[2], shown);
+        }
+        history[2].from = Some("x".repeat(100_000));
+        assert!(causes(&history)[2].len() < 200);
+        assert!(gone(&"x".repeat(100_000)).len() < 200);
+        history[2].from = None;
+        history[2].number = i64::MIN;
+        assert_eq!(replaced(&history, &history[2]), Replaced::Unknown);
     }
 
     #[test]

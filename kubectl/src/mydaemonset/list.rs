@@ -55,16 +55,19 @@ impl Row {
         match Object::decode(raw) {
             Ok(object) => {
                 let status = &object.status;
-                // Complete needs no reason.
-                let reason = Some(object.reason()).filter(|_| object.state() != COMPLETE);
+                let counts = [
+                    status.desired_number_scheduled,
+                    status.updated_number_scheduled,
+                    status.number_available,
+                ];
+                // Complete needs a reason only where it is not so of every node.
+                let is_whole = counts.iter().all(|count| *count == counts[0]);
+                let is_plain = object.state() == COMPLETE && is_whole;
+                let reason = Some(object.reason()).filter(|_| !is_plain);
                 Self {
                     namespace,
                     name,
-                    counts: [
-                        status.desired_number_scheduled,
-                        status.updated_number_scheduled,
-                        status.number_available,
-                    ],
+                    counts,
                     state: object.state().to_owned(),
                     image: object.image(),
                     reason: reason.unwrap_or_default().to_owned(),
@@ -132,10 +135,14 @@ mod tests {
     }
 
     fn of_state(name: &str, state: &str) -> Row {
+        with_counts(name, state, [3, 1, 2])
+    }
+
+    fn with_counts(name: &str, state: &str, [desired, updated, available]: [i32; 3]) -> Row {
         let condition = json!({"type": "Progressing", "status": "False", "reason": "x",
             "message": format!("why {state}"), "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let status = json!({"observedGeneration": 2, "state": state, "desiredNumberScheduled": 3,
-            "updatedNumberScheduled": 1, "numberAvailable": 2, "conditions": [condition]});
+        let status = json!({"observedGeneration": 2, "state": state, "desiredNumberScheduled": desired,
+            "updatedNumberScheduled": updated, "numberAvailable": available, "conditions": [condition]});
         row("shop", name, &json!({"image": "nginx:1.29"}), &status)
     }
 
@@ -176,12 +183,18 @@ mod tests {
 
     #[test]
     fn a_row_has_the_counts_and_the_reason() {
-        let rows = vec![of_state("web", "AutoPaused"), of_state("a", "Complete")];
+        let rows = vec![
+            of_state("web", "AutoPaused"),
+            with_counts("a", "Complete", [3, 3, 3]),
+            // A node is down.
+            with_counts("b", "Complete", [3, 3, 2]),
+        ];
         assert_eq!(
             written(rows, false),
             "NAME   DESIRED   UP-TO-DATE   AVAILABLE   STATE        IMAGE        REASON\n\
              web    3         1            2           AutoPaused   nginx:1.29   why AutoPaused\n\
-             a      3         1            2           Complete     nginx:1.29   <none>\n"
+             a      3         3            3           Complete     nginx:1.29   <none>\n\
+             b      3         3            2           Complete     nginx:1.29   why Complete\n"
         );
         let rows = vec![
             row("b", "web", &json!({}), &json!({})),

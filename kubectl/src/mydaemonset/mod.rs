@@ -64,7 +64,7 @@ const EXAMPLES: &str = "Examples:
   kubectl mydaemonset get -A                  # all of them, the worst first
   kubectl mydaemonset get web -w              # the nodes of one, as they change
   kubectl mydaemonset status web --timeout=5m # wait for the end of a roll-out
-  kubectl mydaemonset undo web                # back to what reached every node
+  kubectl mydaemonset undo web                # back to what was completed last
   kubectl mydaemonset migrate daemonset/web --plan";
 
 fn run(matches: &ArgMatches) -> Result<u8, Failure> {

@@ -131,12 +131,12 @@ impl Object {
         is_auto_paused(&self.status, &self.revision())
     }
 
-    /// The revisions of the last roll-outs that are known to have reached every node, the latest first.
+    /// The revisions of the last roll-outs that are known to have been completed, the latest first.
     pub(crate) fn complete_revisions(&self) -> impl Iterator<Item = &str> {
         self.status.complete_revisions.iter().map(String::as_str)
     }
 
-    /// Whether it goes back to the last revision that reached every node, and is not there yet.
+    /// Whether it goes back to the revision of the last roll-out that was completed, and is not there yet.
     pub(crate) fn goes_back(&self) -> bool {
         let is_rolling = || {
             self.condition(PROGRESSING)

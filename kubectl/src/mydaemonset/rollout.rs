@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::cluster;
 use super::diff::diff;
 use super::edit::{self, Edit, Patch};
-use super::history::{self, Revision};
+use super::history::{self, Replaced, Revision};
 use super::object::{Object, parse_name};
 use super::progress::progress;
 use super::view;
@@ -101,7 +101,7 @@ struct How {
 pub(super) struct Undo {
     #[command(flatten)]
     write: Change,
-    /// The number of the revision; 0 means the last other one that reached every node
+    /// The number of the revision; 0 means that of the last other roll-out that was completed
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = natural::<i64>)]
     to_revision: i64,
 }
@@ -285,11 +285,7 @@ impl History {
             writeln!(out)?;
             return Ok(0);
         }
-        let at = revisions
-            .iter()
-            .position(|revision| revision.number == self.revision);
-        let found = at.and_then(|at| Some((at, revisions.get(at)?)));
-        let (at, revision) = found
+        let revision = history::find(&revisions, self.revision)
             .ok_or_else(|| Failure::Message("unable to find the specified revision".to_owned()))?;
         writeln!(
             out,
@@ -301,12 +297,17 @@ impl History {
         for line in String::from_utf8_lossy(&text).lines() {
             writeln!(out, "  {}", harmless(line))?;
         }
-        let before = at.checked_sub(1).and_then(|before| revisions.get(before));
-        if let Some(before) = before {
-            writeln!(out, "Changes since revision {}:", before.number)?;
-            for change in diff(&before.content, &revision.content) {
-                writeln!(out, "  {}", harmless(&change.to_string()))?;
+        match history::replaced(&revisions, revision) {
+            Replaced::Kept(before) => {
+                // An undo may have given it a higher number since.
+                let (hash, number) = (harmless(&before.hash), before.number);
+                writeln!(out, "Changes since {hash} (now revision {number}):")?;
+                for change in diff(&before.content, &revision.content) {
+                    writeln!(out, "  {}", harmless(&change.to_string()))?;
+                }
             }
+            Replaced::Gone(hash) => writeln!(out, "{}", harmless(&history::gone(hash)))?,
+            Replaced::Unknown => {}
         }
         Ok(0)
     }
@@ -411,7 +412,7 @@ impl Undo {
             let number = to.number;
             writeln!(
                 err,
-                "Warning: no roll-out of revision {number} is known to have reached every node"
+                "Warning: no roll-out of revision {number} is known to have been completed"
             )?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The types of `MyDaemonSet`, and the CRD generated from them.
+//! The types of `MyDaemonSet`, and the CRD generated from them. Rust clients may use the types (docs/clients.md).
 //!
 //! The schema has only types and descriptions: the API server validates the schema before it calls
 //! a validating webhook, so a bound in it would hide the webhook's complete list of errors.
@@ -225,11 +225,11 @@ pub struct MyDaemonSetStatus {
     /// How many nodes should have a pod and have no available one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_unavailable: Option<i32>,
-    /// The revision of the last roll-out that reached every node: the hash that its pods carry in the
+    /// The revision of the last roll-out that was completed: the hash that its pods carry in the
     /// label apps.zhongmingmao.io/revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
-    /// The last two revisions that reached every node, the latest first. `kubectl mydaemonset undo` goes to
+    /// The revisions of the last two roll-outs that were completed, the latest first. `kubectl mydaemonset undo` goes to
     /// the first of them that is not the present spec's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complete_revisions: Vec<String>,

@@ -86,7 +86,7 @@ impl Metrics {
         );
         registry.register(
             "my_operator_mydaemonset_rollout_duration_seconds",
-            "From a new revision to its available pod on every node",
+            "From a new revision to the end of its roll-out",
             this.rollout_duration.clone(),
         );
         registry.register(

@@ -23,6 +23,9 @@ pub(crate) const PREDECESSOR_ANNOTATION: &str = "apps.zhongmingmao.io/predecesso
 /// Since when a revision is the newest one again, by the operator's clock; without it, since its creation. A node that
 /// joined later never had another.
 pub(crate) const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
+/// The revision that was the newest when this one became it, by its hash: what changed since then is what this one changed.
+/// A number does not name it for good: an undo gives it a new one.
+pub const CHANGED_FROM_ANNOTATION: &str = "apps.zhongmingmao.io/changed-from";
 /// kubectl's own: why the spec was changed. The revision that is created for the spec gets it too.
 pub const CHANGE_CAUSE_ANNOTATION: &str = "kubernetes.io/change-cause";
 /// A user sets this annotation to the revision to resume its stopped roll-out.

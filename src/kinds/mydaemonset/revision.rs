@@ -16,7 +16,8 @@ use sha2::{Digest, Sha256};
 use super::crd::MyDaemonSetSpec;
 use super::decide::placement::Placement;
 use super::names::{
-    APP, CHANGE_CAUSE_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32,
+    APP, CHANGE_CAUSE_ANNOTATION, CHANGED_FROM_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL,
+    SINCE_ANNOTATION, base32,
 };
 use crate::kinds::shared::go_json::as_go;
 use crate::kinds::shared::template::PodTemplate;
@@ -204,9 +205,17 @@ pub(crate) fn body(
     owner: &Owner<'_>,
     canonical: &str,
     cause: Option<&str>,
-    number: i64,
+    place: Place<'_>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let hash = hash(canonical);
+    let annotations = [
+        (CHANGE_CAUSE_ANNOTATION, cause),
+        (CHANGED_FROM_ANNOTATION, place.from),
+    ];
+    let annotations = annotations.into_iter();
+    let annotations: Map<String, Value> = annotations
+        .filter_map(|(name, value)| Some((name.to_owned(), value?.into())))
+        .collect();
     serde_json::to_vec(&NewRevision {
         api_version: "apps/v1",
         kind: "ControllerRevision",
@@ -214,35 +223,59 @@ pub(crate) fn body(
             "name": name(owner.name, &hash),
             "namespace": owner.namespace,
             "labels": {NAME_LABEL: owner.name, REVISION_LABEL: hash, MANAGED_BY: MANAGER},
-            "annotations": cause.map(|cause| json!({CHANGE_CAUSE_ANNOTATION: cause})),
+            "annotations": annotations,
             "ownerReferences": [owner.reference()],
         }),
         data: RawValue::from_string(canonical.to_owned())?,
-        revision: number,
+        revision: place.number,
     })
 }
 
 /// The patch that makes an old revision the newest one again, or restores its owner and its labels.
-pub(crate) fn patch(owner: &Owner<'_>, uid: &str, number: i64, now: DateTime<Utc>) -> Value {
+pub(crate) fn patch(owner: &Owner<'_>, uid: &str, place: Place<'_>, now: DateTime<Utc>) -> Value {
     json!({
         "metadata": {
             "uid": uid,
             "labels": {NAME_LABEL: owner.name, MANAGED_BY: MANAGER},
-            "annotations": {SINCE_ANNOTATION: now.to_rfc3339_opts(SecondsFormat::Secs, true)},
+            "annotations": {
+                SINCE_ANNOTATION: now.to_rfc3339_opts(SecondsFormat::Secs, true),
+                // Null takes away what it replaced the last time.
+                CHANGED_FROM_ANNOTATION: place.from,
+            },
             "ownerReferences": [owner.reference()],
         },
-        "revision": number,
+        "revision": place.number,
     })
 }
 
-/// The number of a revision that becomes the newest: one above all others.
-pub(crate) fn next_number<'a>(others: impl IntoIterator<Item = &'a RevisionView>) -> i64 {
-    let newest = others.into_iter().map(|r| r.number).max().unwrap_or(0);
-    newest.saturating_add(1)
+/// The place in the history of a revision that becomes the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place<'a> {
+    /// Its number: one above all others.
+    pub(crate) number: i64,
+    /// The hash of the one that it replaces, the newest until then. None for the first one, and where that was tampered
+    /// with.
+    pub(crate) from: Option<&'a str>,
 }
 
-/// The revisions beyond the limit that are no longer used, the oldest first; those that reached every node last go after
-/// the others, since an undo leads to them.
+impl<'a> Place<'a> {
+    /// The place of the revision of that hash, which may be one of those.
+    pub(crate) fn after(
+        revisions: impl Iterator<Item = &'a RevisionView> + Clone,
+        hash: &str,
+    ) -> Self {
+        let newest = revisions.clone().map(|r| r.number).max().unwrap_or(0);
+        let others = revisions.filter(|r| r.hash != hash);
+        let from = others.max_by_key(|r| (r.number, r.name.as_str()));
+        Self {
+            number: newest.saturating_add(1),
+            from: from.map(|r| r.hash.as_str()).filter(|r| !r.is_empty()),
+        }
+    }
+}
+
+/// The revisions beyond the limit that are no longer used, the oldest first; those whose roll-out was completed last go
+/// after the others, since an undo leads to them.
 pub(crate) fn superfluous<'a>(
     revisions: &'a [&'a RevisionView],
     used: &BTreeSet<String>,
@@ -296,7 +329,11 @@ mod tests {
             image: Some("a:1".into()),
             template: Some(PodTemplate(json!({"spec": {"future": [1.5, "<"]}}))),
         };
-        let body = body(&owner, &content.canonical(), Some("a new image"), 7).unwrap();
+        let place = Place {
+            number: 7,
+            from: None,
+        };
+        let body = body(&owner, &content.canonical(), Some("a new image"), place).unwrap();
         let text = String::from_utf8(body).unwrap();
         assert!(
             text.contains(&format!("\"data\":{},", content.canonical())),
@@ -353,8 +390,58 @@ mod tests {
                 .collect();
             assert_eq!(found, gone);
         }
-        assert_eq!(next_number(all), 6);
-        assert_eq!(next_number([]), 1);
+    }
+
+    #[test]
+    fn a_revision_becomes_the_newest_in_place_of_the_newest_other_one() {
+        let revision = |hash: &str, number| RevisionView {
+            name: format!("x-{hash}"),
+            hash: hash.into(),
+            number,
+            ..RevisionView::default()
+        };
+        let place = |revisions: &[RevisionView], hash: &str| {
+            let place = Place::after(revisions.iter(), hash);
+            (place.number, place.from.map(str::to_owned))
+        };
+        let some = |hash: &str| Some(hash.to_owned());
+        let mut all = vec![revision("a", 4), revision("b", 1), revision("c", 3)];
+        assert_eq!(place(&[], "a"), (1, None));
+        assert_eq!(place(&all, "d"), (5, some("a")));
+        assert_eq!(place(&all, "b"), (5, some("a")));
+        // The newest one, again.
+        assert_eq!(place(&all, "a"), (5, some("c")));
+        assert_eq!(place(&all[..1], "a"), (5, None));
+        // Its content cannot be read.
+        all.push(revision("", 5));
+        assert_eq!(place(&all, "d"), (6, None));
+    }
+
+    #[test]
+    fn a_revision_is_stored_with_the_one_that_it_replaces() {
+        let owner = Owner {
+            namespace: "ns",
+            name: "web",
+            uid: "u",
+        };
+        let place = |from| Place { number: 7, from };
+        let created = |cause, from| {
+            let body = body(&owner, "{}", cause, place(from)).unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            body["metadata"]["annotations"].clone()
+        };
+        assert_eq!(created(None, None), json!({}));
+        assert_eq!(
+            created(Some("why"), Some("abc")),
+            json!({"kubernetes.io/change-cause": "why", "apps.zhongmingmao.io/changed-from": "abc"})
+        );
+        let renewed = |from| {
+            let patch = patch(&owner, "v", place(from), DateTime::default());
+            assert_eq!(patch["revision"], 7);
+            patch["metadata"]["annotations"]["apps.zhongmingmao.io/changed-from"].clone()
+        };
+        assert_eq!(renewed(Some("abc")), json!("abc"));
+        assert_eq!(renewed(None), Value::Null);
     }
 
     #[test]

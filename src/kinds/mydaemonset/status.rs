@@ -1,6 +1,6 @@
 //! The status: counts and conditions from what is observed, and the Events for a change of it.
 
-use std::fmt::{self, Display};
+use std::fmt;
 
 use chrono::{DateTime, Utc};
 
@@ -26,7 +26,8 @@ pub const STALLED: &str = "Stalled";
 const ROLLING_OUT: &str = "RollingOut";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
 pub const AUTO_PAUSED: &str = "AutoPaused";
-/// Reason of `Progressing=False`: the newest revision has reached every node that it could.
+/// Reason of `Progressing=False`: the newest revision has reached every node that it could, and the message says which
+/// others there are.
 pub const COMPLETE: &str = "Complete";
 /// Reasons of `Progressing=False`: all nodes that still have an older revision are held.
 const ON_DELETE: &str = "OnDelete";
@@ -35,7 +36,7 @@ const PAUSED: &str = "Paused";
 pub const PARTITIONED: &str = "Partitioned";
 /// The same because the nodes are cordoned.
 pub const CORDONED: &str = "Cordoned";
-/// So many revisions that reached every node are kept: to go back from one of them leads to another.
+/// So many revisions whose roll-out was completed are kept: to go back from one of them leads to another.
 const COMPLETE_REVISIONS: usize = 2;
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
@@ -55,6 +56,8 @@ pub const INVALID: &str = "Invalid";
 /// The state in a word: too many nodes have no available pod.
 pub const UNAVAILABLE: &str = "Unavailable";
 const OBEYS: &str = "the spec is valid";
+/// Message of `Degraded=False`. A pod that stays on a node where none is to be made may fail all the same.
+const NONE_FAILS: &str = "no pod fails on a node that should have one";
 
 /// Reason of `Degraded=True`: another object has the name of the revision.
 pub(crate) const REVISION_CONFLICT: &str = "RevisionConflict";
@@ -110,7 +113,7 @@ pub(crate) struct Refusal {
     pub(crate) node: Option<String>,
 }
 
-impl Display for Refusal {
+impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         match &self.node {
@@ -132,7 +135,7 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) strategy: Strategy,
     /// The revision of the current spec.
     pub(crate) update: &'a str,
-    /// The revision of the last roll-out that reached every node.
+    /// The revision of the last roll-out that was completed.
     pub(crate) current: &'a str,
     /// Whether the revision of the current spec is stored.
     pub(crate) stored: bool,
@@ -174,7 +177,7 @@ pub(crate) fn waiting(
     let message = format!(
         "waiting for the deletion of ControllerRevision {revision}, which belongs to a deleted MyDaemonSet of this name"
     );
-    let fine = State::of(false, "NoPodFails", "no pod fails");
+    let fine = State::of(false, "NoPodFails", NONE_FAILS);
     fine.set(&mut status.conditions, DEGRADED, generation, now);
     standing(status, generation, WAITING_FOR_DELETION, message, now)
 }
@@ -275,7 +278,7 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
     with(status, wanted, Some(observed), input.generation, input.now)
 }
 
-/// The last revisions that reached every node, with the newest one if it has.
+/// The revisions of the last roll-outs that were completed, with the newest one if its was.
 fn complete_revisions(input: &StatusInput<'_>) -> Vec<String> {
     let known = input.previous.complete_revisions.iter().map(String::as_str);
     let newest = (input.observed.complete && input.stored).then_some(input.update);
@@ -356,7 +359,7 @@ fn progress(input: &StatusInput<'_>) -> State {
     if !observed.complete && (missing || !has_ended || update != input.current) {
         State::of(true, ROLLING_OUT, rolling_out(observed, update))
     } else {
-        State::of(false, COMPLETE, completed(observed, update))
+        State::of(false, COMPLETE, reached(observed, update))
     }
 }
 
@@ -393,7 +396,8 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
             "spec.updateStrategy.rollingUpdate.partition holds the last nodes",
         )
     } else {
-        (CORDONED, "cordoned nodes are left alone")
+        // The newest revision excludes none of them: a cordon would not keep such a node's pod.
+        return Some(State::of(false, CORDONED, reached(observed, input.update)));
     };
     let waiting = waiting_for(observed, input.update);
     Some(State::of(false, reason, format!("{waiting}: {cause}")))
@@ -420,24 +424,25 @@ fn rolling_out(observed: &Observed, update: &str) -> String {
     if let Some(excluded) = excluded(observed, update) {
         message = format!("{message}; {excluded}");
     }
-    with_left_out(message, observed)
+    if observed.left_out.count > 0 {
+        message = format!("{message}; not waiting for {}", observed.left_out);
+    }
+    message
 }
 
-fn completed(observed: &Observed, update: &str) -> String {
-    let message = if observed.left_out.count > 0 && observed.updated >= observed.desired {
-        format!("revision {update} has reached every node that it could")
-    } else if observed.updated < observed.desired {
-        reached_some(update, observed.updated, observed.desired)
-    } else {
-        format!("revision {update} has reached every node")
-    };
-    with_left_out(message, observed)
-}
-
-fn with_left_out(message: String, observed: &Observed) -> String {
-    match observed.left_out.count {
-        0 => message,
-        _ => format!("{message}; not waiting for {}", observed.left_out),
+/// On how many nodes the revision is available now, and why not on the others: also those that count as desired no more
+/// because they are down or cordoned.
+fn reached(observed: &Observed, update: &str) -> String {
+    let (reached, unreached) = (observed.reached, &observed.unreached);
+    match (reached, reached + unreached.count) {
+        (_, 0) => format!("no node is eligible for revision {update}"),
+        (1, 1) => format!("revision {update} has reached its only node"),
+        (_, nodes) if reached == nodes => {
+            format!("revision {update} has reached all {nodes} nodes")
+        }
+        (_, nodes) => {
+            format!("revision {update} has reached {reached} of {nodes} nodes; {unreached}")
+        }
     }
 }
 
@@ -474,13 +479,6 @@ fn read_excluded(status: &MyDaemonSetStatus) -> Option<&str> {
     message.get(from..)?.split_inclusive(')').next()
 }
 
-/// A roll-out ended without reaching every node: some are cordoned, or left out.
-fn reached_some(revision: &str, updated: impl Display, desired: impl Display) -> String {
-    format!(
-        "revision {revision} has reached {updated} of {desired} nodes, every one that it could reach"
-    )
-}
-
 /// Which nodes stopped the roll-out. They may recover once it is stopped: the first message stays.
 fn auto_paused(observed: &Observed, update: &str, before: Option<&Condition>) -> String {
     match before {
@@ -504,7 +502,7 @@ fn degradation(observed: &Observed, refusal: Option<&Refusal>) -> State {
         return State::of(true, refusal.reason, refusal.to_string());
     }
     if observed.failing.count == 0 {
-        return State::of(false, "NoPodFails", "no pod fails");
+        return State::of(false, "NoPodFails", NONE_FAILS);
     }
     let message = format!("pods fail on {}", observed.failing);
     State::of(true, "PodsFail", message)
@@ -592,7 +590,7 @@ impl Change<'_> {
 
     fn rollout_started(&self) -> Option<NewEvent> {
         let (old, new) = self.changed(|status| status.update_revision.as_deref())?;
-        let desired = self.desired();
+        let desired = self.after.desired_number_scheduled.unwrap_or_default();
         let note = format!("rolling out revision {new} in place of {old} to {desired} nodes");
         Some(normal("RolloutStarted", note))
     }
@@ -611,15 +609,9 @@ impl Change<'_> {
     }
 
     fn rollout_complete(&self) -> Option<NewEvent> {
-        let (_, new) = self.changed(|status| status.current_revision.as_deref())?;
-        let desired = self.desired();
-        let updated = self.after.updated_number_scheduled.unwrap_or_default();
-        let note = if updated < desired {
-            reached_some(new, updated, desired)
-        } else {
-            format!("revision {new} has reached all {desired} nodes")
-        };
-        Some(normal("RolloutComplete", note))
+        self.changed(|status| status.current_revision.as_deref())?;
+        let condition = condition::get(&self.after.conditions, PROGRESSING)?;
+        Some(normal("RolloutComplete", condition.message.clone()))
     }
 
     fn degraded(&self) -> Option<NewEvent> {
@@ -628,10 +620,6 @@ impl Change<'_> {
         let reason = refusals.find(|reason| *reason == condition.reason);
         let reason = reason.unwrap_or("PodsFail");
         Some(warning(reason, "RunPods", condition.message.clone()))
-    }
-
-    fn desired(&self) -> i32 {
-        self.after.desired_number_scheduled.unwrap_or_default()
     }
 }
 
@@ -658,7 +646,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::kinds::mydaemonset::crd::FailedNode;
-    use crate::kinds::mydaemonset::decide::observed::{Excluded, Named};
+    use crate::kinds::mydaemonset::decide::observed::{ByCause, Excluded, Named};
     use crate::kinds::mydaemonset::decide::strategy::Amount;
     use chrono::TimeDelta;
 
@@ -672,6 +660,14 @@ mod tests {
 
     fn named<const N: usize>(nodes: [&str; N]) -> Named {
         Named::new(nodes.into_iter(), str::to_owned)
+    }
+
+    fn by_cause<const N: usize>(nodes: [(&str, &str); N]) -> ByCause {
+        let cause = |name: &str| -> Box<str> {
+            let node = nodes.iter().find(|node| node.0 == name);
+            node.unwrap().1.into()
+        };
+        ByCause::new(nodes.iter().map(|node| node.0), cause)
     }
 
     fn at(second: i64) -> DateTime<Utc> {
@@ -700,6 +696,7 @@ mod tests {
             available: nodes,
             max_unavailable: 1,
             done: nodes,
+            reached: nodes,
             complete: true,
             ..Observed::default()
         }
@@ -711,6 +708,8 @@ mod tests {
             available: 2,
             done: 1,
             left: 2,
+            reached: 1,
+            unreached: by_cause([("a", "an older revision"), ("b", "an older revision")]),
             outdated: 2,
             complete: false,
             ..complete(3)
@@ -1055,32 +1054,78 @@ mod tests {
         assert_eq!(events(&held, &begun), [""; 0]);
     }
 
+    fn progressing(status: &MyDaemonSetStatus) -> &str {
+        let progressing = condition::get(&status.conditions, PROGRESSING);
+        progressing.unwrap().message.as_str()
+    }
+
     #[test]
     fn nodes_that_are_not_waited_for_are_named() {
-        let message = |observed: &Observed, current| {
-            let status = next_of(&none(), observed, strategy(), current, 1);
-            condition::get(&status.conditions, PROGRESSING)
-                .unwrap()
-                .message
-                .clone()
-        };
-        let left_out = named(["a (NotReady)"]);
         let begun = Observed {
-            left_out: left_out.clone(),
+            left_out: named(["a (NotReady)"]),
             ..under_way()
         };
         assert_eq!(
-            message(&begun, "old"),
+            progressing(&next_of(&none(), &begun, strategy(), "old", 1)),
             "1 of 3 nodes have revision new; not waiting for a (NotReady)"
         );
-        let done = Observed {
-            left_out,
-            updated: 2,
-            ..complete(3)
+    }
+
+    #[test]
+    fn the_end_of_a_roll_out_names_the_nodes_without_it_behind_the_cause() {
+        let before = next_of(&none(), &under_way(), strategy(), "old", 1);
+        let seven = ["a", "b", "c", "d", "e", "f", "g"];
+        for (nodes, unreached, message) in [
+            (3, by_cause([]), "revision new has reached all 3 nodes"),
+            (1, by_cause([]), "revision new has reached its only node"),
+            (0, by_cause([]), "no node is eligible for revision new"),
+            (
+                13,
+                by_cause([("node-5", "NotReady")]),
+                "revision new has reached 13 of 14 nodes; NotReady: node-5",
+            ),
+            (
+                0,
+                by_cause([("a", "NotReady")]),
+                "revision new has reached 0 of 1 nodes; NotReady: a",
+            ),
+            (
+                2,
+                by_cause([("a", "NotReady"), ("b", "cordoned"), ("c", "NotReady")]),
+                "revision new has reached 2 of 5 nodes; NotReady: a, c; cordoned: b",
+            ),
+            (
+                1,
+                by_cause(seven.map(|name| (name, "cordoned"))),
+                "revision new has reached 1 of 8 nodes; cordoned: a, b, c, d, e; and 2 more",
+            ),
+        ] {
+            let observed = Observed {
+                unreached,
+                ..complete(nodes)
+            };
+            let status = next_of(&before, &observed, strategy(), "new", 2);
+            assert_eq!((state(&status), progressing(&status)), (COMPLETE, message));
+            let events = events(&before, &status);
+            assert_eq!(events[0].reason, "RolloutComplete");
+            assert_eq!(events[0].note, message);
+        }
+    }
+
+    #[test]
+    fn cordoned_nodes_that_keep_an_older_revision_are_named() {
+        let held = Observed {
+            held: 2,
+            unreached: by_cause([("a", "cordoned"), ("b", "cordoned")]),
+            ..under_way()
         };
+        let status = next_of(&none(), &held, strategy(), "old", 1);
         assert_eq!(
-            message(&done, "new"),
-            "revision new has reached 2 of 3 nodes, every one that it could reach; not waiting for a (NotReady)"
+            (state(&status), progressing(&status)),
+            (
+                CORDONED,
+                "revision new has reached 1 of 3 nodes; cordoned: a, b"
+            )
         );
     }
 
@@ -1188,7 +1233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_two_revisions_that_reached_every_node_are_kept() {
+    fn the_revisions_of_the_last_two_completed_roll_outs_are_kept() {
         let mut status = none();
         for (update, is_complete, expected) in [
             ("typo", false, &[][..]),

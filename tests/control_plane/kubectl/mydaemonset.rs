@@ -213,7 +213,7 @@ async fn the_verbs_have_kubectls_words_and_exit_codes() {
     assert_eq!(
         second.out,
         "mydaemonset.apps.zhongmingmao.io/web with revision #2\nPod Template:\n  image: nginx:1.29\n\
-         Changes since revision 1:\n  ~ image: \"nginx:1.28\" -> \"nginx:1.29\"\n"
+         Changes since cwhv64p2hk (now revision 1):\n  ~ image: \"nginx:1.28\" -> \"nginx:1.29\"\n"
     );
 
     let undone = place.same("undo", "").await;
@@ -227,6 +227,17 @@ async fn the_verbs_have_kubectls_words_and_exit_codes() {
         "nginx:1.28"
     );
     assert_eq!(histories().await, ["REVISION", "2", "3"]);
+    // The first revision has another number now, and the text of the second is what it was.
+    let history = place.run("history web").await.out;
+    let changes = history.lines().filter_map(|line| line.split_once("~ "));
+    let changes: Vec<&str> = changes.map(|(_, change)| change).collect();
+    assert_eq!(
+        changes,
+        [
+            "image: \"nginx:1.28\" -> \"nginx:1.29\"",
+            "image: \"nginx:1.29\" -> \"nginx:1.28\""
+        ]
+    );
     for flags in [
         "--to-revision=77",
         "--to-revision=3",

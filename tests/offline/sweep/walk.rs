@@ -221,8 +221,8 @@ fn normalize(value: &mut Value, names: &[(String, String)]) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
-                // What a pod replaced, what reached every node, and when a schedule was changed, is what a walk leaves
-                // behind.
+                // What a pod replaced, which roll-outs were completed, and when a schedule was changed, is what a walk
+                // leaves behind.
                 let history = [
                     "generation",
                     "observedGeneration",

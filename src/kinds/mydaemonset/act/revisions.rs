@@ -16,7 +16,7 @@ use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::memory::stored_revision::Stored;
 use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
+use crate::kinds::mydaemonset::revision::{self, Place, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
 use crate::kinds::shared::watched::controller;
 use my_operator_runtime::reconcile::{Error, call, read, write};
@@ -62,9 +62,9 @@ pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> E
         Stored::Unknown => {}
     }
     let at = known.iter().position(|r| r.hash == *hash);
-    let number = revision::next_number(known.iter().chain(&earlier).map(AsRef::as_ref));
+    let place = Place::after(known.iter().chain(&earlier).map(AsRef::as_ref), hash);
     // The highest number may occur more than once, after a manual edit.
-    let is_newest = at.is_some_and(|at| known[at].number >= number - 1);
+    let is_newest = at.is_some_and(|at| known[at].number >= place.number - 1);
     if is_skipped(pass, Step::Store, is_newest) {
         return if is_newest {
             Ensured::Stored(known)
@@ -73,10 +73,10 @@ pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> E
         };
     }
     let stored = match at {
-        Some(at) => renew_revision(pass, &known[at], number, None)
+        Some(at) => renew_revision(pass, &known[at], place, None)
             .await
             .map(Created::Revision),
-        None => create_revision(pass, number).await,
+        None => create_revision(pass, place).await,
     };
     let (ensured, failure) = match stored {
         Ok(Created::Revision(revision)) => {
@@ -135,9 +135,9 @@ async fn adopt_if_there(pass: &Pass<'_>, orphan: &RevisionView) -> Result<bool, 
     Ok(is_there)
 }
 
-async fn create_revision(pass: &Pass<'_>, number: i64) -> Result<Created, Error> {
+async fn create_revision(pass: &Pass<'_>, place: Place<'_>) -> Result<Created, Error> {
     let cause = pass.object.cause.as_deref();
-    let body = match revision::body(&pass.owner(), &pass.spec.canonical, cause, number) {
+    let body = match revision::body(&pass.owner(), &pass.spec.canonical, cause, place) {
         Ok(body) => body,
         Err(error) => return Ok(Created::Conflict(error.to_string())),
     };
@@ -145,14 +145,18 @@ async fn create_revision(pass: &Pass<'_>, number: i64) -> Result<Created, Error>
     let request = write::create::<WatchedRevision, WatchedRevision>(client, namespace, body);
     match call("create the revision", pass.key, request).await {
         Ok(made) => Ok(Created::Revision(RevisionView::from_watched(made))),
-        Err(error) if is_already_there(&error) => take_revision(pass, number, error).await,
+        Err(error) if is_already_there(&error) => take_revision(pass, place, error).await,
         Err(error) => Err(error),
     }
 }
 
 /// A revision of that name exists: not observed yet, without its labels, left behind by an
 /// earlier object of this name, or foreign.
-async fn take_revision(pass: &Pass<'_>, number: i64, conflict: Error) -> Result<Created, Error> {
+async fn take_revision(
+    pass: &Pass<'_>,
+    mut place: Place<'_>,
+    conflict: Error,
+) -> Result<Created, Error> {
     let name = revision::name(&pass.key.name, &pass.spec.hash);
     let api = pass.api::<WatchedRevision>();
     let there = read("read the revision", pass.key, api.get(&name)).await?;
@@ -160,7 +164,7 @@ async fn take_revision(pass: &Pass<'_>, number: i64, conflict: Error) -> Result<
     let view = RevisionView::from_watched(there);
     let is_equal = view.hash == pass.spec.hash;
     let is_ours = view.owner_uid == pass.object.uid;
-    if is_equal && is_ours && view.number == number && is_shown(pass, &metadata) {
+    if is_equal && is_ours && view.number == place.number && is_shown(pass, &metadata) {
         return Ok(Created::Revision(view));
     }
     let is_left_behind = is_left_behind(pass, &metadata);
@@ -178,9 +182,9 @@ async fn take_revision(pass: &Pass<'_>, number: i64, conflict: Error) -> Result<
     if !is_ours && !is_still_there(pass).await? {
         return Err(conflict);
     }
-    let number = number.max(view.number);
+    place.number = place.number.max(view.number);
     let left_by = is_left_behind.then_some((view.owner_uid.as_str(), metadata.resource_version));
-    let renewed = renew_revision(pass, &view, number, left_by).await?;
+    let renewed = renew_revision(pass, &view, place, left_by).await?;
     Ok(Created::Revision(renewed))
 }
 
@@ -199,12 +203,12 @@ fn is_left_behind(pass: &Pass<'_>, metadata: &ObjectMeta) -> bool {
 async fn renew_revision(
     pass: &Pass<'_>,
     old: &RevisionView,
-    number: i64,
+    place: Place<'_>,
     left_by: Option<(&str, Option<String>)>,
 ) -> Result<RevisionView, Error> {
     let api = pass.api::<WatchedRevision>();
     // With the UID as a precondition: a namesake may hold something else.
-    let mut patch = revision::patch(&pass.owner(), &old.uid, number, pass.now);
+    let mut patch = revision::patch(&pass.owner(), &old.uid, place, pass.now);
     if let Some((owner, version)) = left_by {
         let metadata = &mut patch["metadata"];
         metadata["resourceVersion"] = json!(version);

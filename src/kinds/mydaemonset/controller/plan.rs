@@ -16,7 +16,7 @@ use crate::kinds::mydaemonset::revision::RevisionView;
 /// What to do, and what else follows from the same observations.
 pub(super) struct Plan {
     pub(super) decision: Decision,
-    /// The revision of the last roll-out that reached every node: this one, if it has done so now.
+    /// The revision of the last roll-out that was completed: this one, if it is so now.
     pub(super) current: String,
 }
 
@@ -143,7 +143,7 @@ fn put_changed(
     idle
 }
 
-/// The revision of the last roll-out that reached every node.
+/// The revision of the last roll-out that was completed.
 fn current_revision(
     before: &MyDaemonSetStatus,
     state: &RolloutState,

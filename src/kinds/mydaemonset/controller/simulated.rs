@@ -959,6 +959,51 @@ async fn revisions_are_numbered_though_the_watch_does_not_show_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_revision_names_the_one_that_it_replaced_in_the_write_that_numbers_it() {
+    let world = World::running(3, &json!({"maxUnavailable": 3})).await;
+    for image in ["a:2", "a:3", "a:1"] {
+        world.set_image(image);
+        sleep(SETTLED).await;
+    }
+    let stored = world.server.direct().list("controllerrevisions", "ns");
+    let image = |hash: &Value| {
+        let label = "apps.zhongmingmao.io/revision";
+        let mut all = stored.iter();
+        let found = all.find(|revision| revision["metadata"]["labels"][label] == *hash);
+        found.and_then(|revision| revision["data"]["image"].as_str())
+    };
+    let changes: BTreeMap<Option<i64>, _> = stored
+        .iter()
+        .map(|revision| {
+            let annotations = &revision["metadata"]["annotations"];
+            let from = image(&annotations["apps.zhongmingmao.io/changed-from"]);
+            let change = (from, revision["data"]["image"].as_str());
+            (revision["revision"].as_i64(), change)
+        })
+        .collect();
+    // The first one has the highest number now. The text of the second is what it was.
+    let change = |number, from, to| (Some(number), (Some(from), Some(to)));
+    let expected = [
+        change(2, "a:1", "a:2"),
+        change(3, "a:2", "a:3"),
+        change(4, "a:3", "a:1"),
+    ];
+    assert_eq!(changes, expected.into());
+    let requests = world.server.history().requests;
+    let is_write = |request: &&Request| {
+        let Site {
+            user,
+            verb,
+            resource,
+            ..
+        } = &request.site;
+        let is_write = matches!(verb, Verb::Create | Verb::Patch);
+        is_write && user == OPERATOR && resource == "controllerrevisions"
+    };
+    assert_eq!(requests.iter().filter(is_write).count(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_revision_without_labels_gets_them_again_without_endless_calls() {
     for for_ever in [false, true] {
         let world = World::running(3, &json!({})).await;
@@ -1079,7 +1124,7 @@ async fn pods_belong_where_admission_puts_them() {
     let everywhere = ["n0 a:2", "n1 a:1", "n2 a:2"];
     assert_eq!(pods(&world), everywhere);
     assert!(
-        complete(&world).contains("n1 (excluded by admission)"),
+        complete(&world).contains("excluded by admission: n1"),
         "{}",
         complete(&world)
     );

@@ -20,7 +20,7 @@ pub(crate) struct Revisions<'a> {
     pub(crate) stored: bool,
     /// Since when it is the newest: the first time by the API server's clock, which may differ from the operator's.
     pub(crate) update_since: DateTime<Utc>,
-    /// The revision of the last roll-out that reached every node.
+    /// The revision of the last roll-out that was completed.
     pub(crate) current: &'a str,
     /// All revisions whose content is known.
     pub(crate) known: &'a BTreeMap<&'a str, Known>,

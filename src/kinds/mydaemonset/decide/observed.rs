@@ -1,5 +1,7 @@
 //! What is observed of all nodes together, for the status.
 
+use std::collections::BTreeMap;
+
 use crate::kinds::mydaemonset::crd::FailedNode;
 
 /// How many nodes a message names. The others are counted.
@@ -32,6 +34,44 @@ impl std::fmt::Display for Named {
         match self.count - self.first.len() {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// The first of some nodes, by name, each behind its cause, and how many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ByCause {
+    /// The names of the first ones, by their cause.
+    pub(crate) first: BTreeMap<Box<str>, Vec<String>>,
+    /// How many there are.
+    pub(crate) count: usize,
+}
+
+impl ByCause {
+    /// These nodes, with the cause of each of the first.
+    pub(crate) fn new<T: Copy + ToString>(
+        nodes: impl ExactSizeIterator<Item = T>,
+        cause: impl Fn(T) -> Box<str>,
+    ) -> Self {
+        let count = nodes.len();
+        let mut first: BTreeMap<Box<str>, Vec<String>> = BTreeMap::new();
+        for node in nodes.take(NAMED) {
+            let names = first.entry(cause(node)).or_default();
+            names.push(node.to_string());
+        }
+        Self { first, count }
+    }
+}
+
+impl std::fmt::Display for ByCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let groups = self.first.iter();
+        let groups = groups.map(|(cause, nodes)| format!("{cause}: {}", nodes.join(", ")));
+        f.write_str(&groups.collect::<Vec<_>>().join("; "))?;
+        let named: usize = self.first.values().map(Vec::len).sum();
+        match self.count - named {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
         }
     }
 }
@@ -75,6 +115,11 @@ pub(crate) struct Observed {
     pub(crate) done: usize,
     /// Nodes that should have such a pod and no other, and do not, reachable or not.
     pub(crate) left: usize,
+    /// Nodes with an available pod of the newest revision and no other, whether or not the roll-out waits for them.
+    pub(crate) reached: usize,
+    /// Nodes that a pod of the newest revision belongs on, or that keep a pod, and that do not have it so; and why. The
+    /// roll-out may be complete all the same.
+    pub(crate) unreached: ByCause,
     /// Nodes that wait for the newest revision.
     pub(crate) outdated: usize,
     /// Those of them that the roll-out does not touch: partition, pause, `OnDelete`, cordons.

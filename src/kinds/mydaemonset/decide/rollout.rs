@@ -14,7 +14,7 @@ use super::input::RolloutInput;
 use super::node::flags::{NodeFlag, NodeFlags, Verdict};
 use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
-use super::observed::{Excluded, Named, Observed};
+use super::observed::{ByCause, Excluded, Named, Observed};
 use super::strategy::Strategy;
 use crate::kinds::mydaemonset::crd::FailedNode;
 
@@ -372,11 +372,12 @@ impl RolloutState {
             let other = if silent { NOT_READY } else { "Restarting" };
             format!("{name} ({})", trouble.unwrap_or(other))
         };
-        let left_out = |name: &Arc<str>| {
-            let entry = self.entries.get(name);
-            let cause = entry.and_then(|entry| entry.verdict.left_out.as_deref());
-            format!("{name} ({})", cause.unwrap_or_default())
+        let why = |name: &Arc<str>| {
+            let node_state = self.node_state(name, input);
+            let why = node_state.map(|node_state| node_state.why_unreached(input));
+            why.unwrap_or_default()
         };
+        let left_out = |name: &Arc<str>| format!("{name} ({})", why(name));
         // kubectl's word for a pod that is being deleted.
         let with_state = |name: &Arc<str>| {
             let entry = self.entries.get(name);
@@ -398,6 +399,8 @@ impl RolloutState {
             max_unavailable: limits.unavailable,
             done: self.count(NodeFlag::Done),
             left: self.count(NodeFlag::Left),
+            reached: self.count(NodeFlag::Reached),
+            unreached: ByCause::new(self.names[NodeFlag::Unreached as usize].iter(), why),
             outdated: self.count(NodeFlag::Outdated),
             held: self.count(NodeFlag::HeldBack),
             unavailable: named(NodeFlag::Unavailable, &name),

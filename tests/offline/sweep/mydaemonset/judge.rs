@@ -657,7 +657,34 @@ fn judge_end(seen: &Seen<'_>) -> Vec<String> {
             ));
         }
     }
+    if condition(set.object(), "Progressing") == Some(("False", "Complete")) {
+        let message = conditions_message(set.object(), "Progressing");
+        let judged = nodes
+            .iter()
+            .filter_map(|node| judge_named(&known, node, message));
+        wrong.extend(judged);
+    }
     wrong
+}
+
+/// Complete names every node that a pod belongs on, or stays on, where the newest revision is not available or not alone;
+/// and no node where it is.
+fn judge_named(known: &Known<'_>, node: &str, message: &str) -> Option<String> {
+    let update = known.update.as_str();
+    let belongs = match known.fate(node, update) {
+        Fate::Run | Fate::Down | Fate::Cordoned => true,
+        Fate::Keep => known.on(node).any(|pod| !pod.deleting),
+        Fate::Leave => return None,
+    };
+    let is_available = known
+        .on(node)
+        .any(|pod| pod.revision == update && known.is_available(pod));
+    let is_alone = known
+        .on(node)
+        .all(|pod| pod.revision == update || pod.has_ended());
+    let is_left = belongs && !(is_available && is_alone);
+    (message.contains(node) != is_left)
+        .then(|| format!("{node} is left: {is_left}, and at the end Complete says: {message}"))
 }
 
 /// What two runs of a scenario must have in common at their end. Times, UIDs, the names made of them, and messages differ.

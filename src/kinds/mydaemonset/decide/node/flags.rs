@@ -20,6 +20,9 @@ pub(crate) enum NodeFlag {
     Behind,
     /// It keeps an older pod, or should have an available pod of the newest revision, and the roll-out does not wait for it.
     LeftOut,
+    /// The newest revision belongs on it, or it keeps a pod; and it does not have an available pod of that revision and no
+    /// other, whether or not the roll-out waits for it.
+    Unreached,
     /// It should have an available pod and has none.
     Unavailable,
     /// Its pod is failing.
@@ -49,6 +52,8 @@ pub(crate) enum NodeFlag {
     Done,
     /// It should have an available pod of the newest revision and no other, and does not, reachable or not.
     Left,
+    /// It has an available pod of the newest revision and no other, whether or not the roll-out may touch it.
+    Reached,
     /// It only has a pod of an older revision.
     Outdated,
     /// The same, and the roll-out does not touch it.
@@ -76,7 +81,7 @@ impl NodeFlag {
     pub(crate) const NAMED: usize = Self::Waiting as usize + 1;
 }
 
-/// A set of flags.
+/// A set of flags, of which there may be 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeFlags(u32);
 
@@ -102,8 +107,6 @@ pub(crate) struct Verdict {
     pub(crate) trouble: Option<Box<str>>,
     /// How it failed, if it is a failed canary.
     pub(crate) failure: Option<Box<str>>,
-    /// Why the roll-out does not wait for it, if it does not.
-    pub(crate) left_out: Option<Box<str>>,
     /// When the verdict expires by time alone.
     pub(crate) until: Option<DateTime<Utc>>,
 }

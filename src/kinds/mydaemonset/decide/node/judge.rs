@@ -38,12 +38,10 @@ impl NodeState<'_> {
         }
         let failure = self.failure(input).filter(|_| self.reachable());
         flags.set(NodeFlag::FailedCanary, failure.is_some());
-        let left_out = self.left_out(trouble.as_deref(), input);
         Verdict {
             flags,
             trouble,
             failure: failure.map(Into::into),
-            left_out,
             until: self.until(input).chain(needs.next).min(),
         }
     }
@@ -119,6 +117,8 @@ impl NodeState<'_> {
             (desired && left_out && !done) || keeps_older,
         );
         flags.set(NodeFlag::Incomplete, desired && waited_for && !done);
+        flags.set(NodeFlag::Reached, self.is_concerned() && done);
+        flags.set(NodeFlag::Unreached, self.is_concerned() && !done);
         if self.desired() && waited_for && !done {
             let begun = has_new || !self.served(input);
             // A surge that has begun continues to its end, also where the node is held.
@@ -144,21 +144,41 @@ impl NodeState<'_> {
         Some(pod.created + input.strategy.progress_deadline.min(STEADY) - before)
     }
 
-    /// Why the roll-out does not wait for the node.
-    fn left_out(&self, trouble: Option<&str>, input: &RolloutInput<'_>) -> Option<Box<str>> {
-        if self.keeps_older() {
-            let why = match self.eligibility {
-                Eligibility::Cordoned => "cordoned",
-                _ if self.barred => "excluded by admission",
-                _ => "taint not tolerated",
-            };
-            return Some(why.into());
+    /// Whether a pod belongs on the node, or stays there. Unlike those that count as desired, these are also the nodes that
+    /// get no pod because they are cordoned or down.
+    fn is_concerned(&self) -> bool {
+        match self.eligibility {
+            Eligibility::Run | Eligibility::Down | Eligibility::Cordoned => true,
+            Eligibility::Keep => self.stays(),
+            Eligibility::Leave => false,
         }
-        let cause = match self.silent_since() {
-            Some(_) => NOT_READY,
-            None => trouble.unwrap_or("no available pod"),
+    }
+
+    /// Why the node does not have an available pod of the newest revision and no other.
+    pub(crate) fn why_unreached(&self, input: &RolloutInput<'_>) -> Box<str> {
+        if self.silent_since().is_some() || self.eligibility == Eligibility::Down {
+            return NOT_READY.into();
+        }
+        // Where there is a new pod, and nothing keeps an older one, the pods say more than the node.
+        let kept_off = self.keeps_older() || self.newest_pod().is_none();
+        let node = match self.eligibility {
+            _ if !kept_off => None,
+            _ if self.excluded.is_some() => Some("excluded"),
+            Eligibility::Cordoned => Some("cordoned"),
+            Eligibility::Keep if self.barred => Some("excluded by admission"),
+            Eligibility::Keep => Some("taint not tolerated"),
+            _ => None,
         };
-        (self.is_left_out(input) && !self.is_done(input)).then(|| cause.into())
+        let is_new = self.new.is_some_and(|new| is_available(new, input));
+        let pods = if is_new {
+            "an older pod beside it"
+        } else if self.old.is_some_and(PodView::is_ready) {
+            "an older revision"
+        } else {
+            "no available pod"
+        };
+        let trouble = node.is_none().then(|| self.trouble()).flatten();
+        trouble.unwrap_or_else(|| node.unwrap_or(pods).into())
     }
 
     /// Flags what the status counts of a node that should have a pod.

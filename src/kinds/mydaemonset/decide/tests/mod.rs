@@ -20,14 +20,15 @@ use super::decision::{Create, Decision, Delete, DeleteReason};
 use super::input::{Known, Last, Revisions, RolloutInput};
 use super::node::OnNode;
 use super::node::plan::pause;
-use super::observed::{Excluded, Named, Observed};
+use super::observed::{ByCause, Excluded, Named, Observed};
 use super::placement::Placement;
 use super::rollout::{RolloutState, in_turn};
 use super::strategy::{Amount, AutoPause, Strategy};
-use crate::kinds::mydaemonset::crd::FailedNode;
+use crate::kinds::mydaemonset::crd::{FailedNode, MyDaemonSetStatus};
 use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
 use crate::kinds::mydaemonset::observe::pod::PodView;
 use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
+use crate::kinds::mydaemonset::status::{self, PROGRESSING, StatusInput};
 use crate::kinds::shared::template::PodTemplate;
 
 fn at(second: i64) -> DateTime<Utc> {
@@ -858,7 +859,7 @@ fn a_node_that_joins_under_an_auto_pause_gets_the_revision_before() {
     let mut world = world(all, vec![ready("a", "old")]);
     world.auto_paused = true;
     assert_eq!(created(&world.decide()), ["z/old"]);
-    // The roll-out before was that of a migration, and has not reached every node.
+    // The roll-out before was that of a migration, and was not completed.
     world.current = "daemonset";
     assert_eq!(created(&world.decide()), ["z/middle"]);
     world.current = "old";
@@ -1111,6 +1112,95 @@ fn nodes_that_keep_an_older_revision_are_named_when_it_is_complete() {
         .observed;
     assert!(observed.complete);
     assert_eq!(observed.left_out, named(&["b (taint not tolerated)"]));
+}
+
+/// Reason and message of `Progressing`, after a status that said Complete of the newest revision.
+fn after_the_end(world: &World) -> (String, String) {
+    let observed = world.decide().observed;
+    let status = |previous: &MyDaemonSetStatus, observed: &Observed| {
+        status::next(&StatusInput {
+            previous,
+            generation: Some(1),
+            observed,
+            strategy: world.strategy,
+            update: world.update,
+            current: world.update,
+            stored: true,
+            refusal: None,
+            now: at(NOW),
+        })
+    };
+    let complete = Observed {
+        complete: true,
+        ..Observed::default()
+    };
+    let ended = status(&MyDaemonSetStatus::default(), &complete);
+    let mut conditions = status(&ended, &observed).conditions.into_iter();
+    let progressing = conditions.find(|condition| condition.type_ == PROGRESSING);
+    let progressing = progressing.unwrap();
+    (progressing.reason, progressing.message)
+}
+
+#[test]
+fn the_end_of_a_roll_out_is_not_claimed_of_nodes_that_do_not_have_it() {
+    let down = |seconds| NodeView {
+        not_ready_since: Some(at(NOW - seconds)),
+        ..tainted("b", "node.kubernetes.io/unreachable", "NoSchedule")
+    };
+    let (barred, expelled) = (
+        tainted("b", "k", "NoSchedule"),
+        tainted("b", "k", "NoExecute"),
+    );
+    let (new, old) = (ready("b", "new"), ready("b", "old"));
+    let unready = pod("b", "new");
+    let crashing = PodView {
+        trouble: Some("CrashLoopBackOff".into()),
+        ..unready.clone()
+    };
+    let one = "revision new has reached its only node".to_owned();
+    let both = "revision new has reached all 2 nodes".to_owned();
+    let not_on = |cause: &str| format!("revision new has reached 1 of 2 nodes; {cause}: b");
+    // Another node has it.
+    for (node, pods, message) in [
+        (node("b"), vec![new.clone()], both.clone()),
+        // Down for a moment, and for long; its pod is no longer Ready, or gone.
+        (down(1), vec![unready.clone()], not_on("NotReady")),
+        (down(600), vec![unready.clone()], not_on("NotReady")),
+        (down(600), vec![], not_on("NotReady")),
+        (not_ready("b", 600), vec![old.clone()], not_on("NotReady")),
+        (cordoned("b"), vec![new.clone()], both.clone()),
+        (cordoned("b"), vec![], not_on("cordoned")),
+        (cordoned("b"), vec![old.clone()], not_on("cordoned")),
+        (
+            cordoned("b"),
+            vec![unready.clone(), old.clone()],
+            not_on("cordoned"),
+        ),
+        (
+            cordoned("b"),
+            vec![crashing.clone()],
+            not_on("CrashLoopBackOff"),
+        ),
+        // No pod belongs there; it may keep one.
+        (barred.clone(), vec![], one.clone()),
+        (barred.clone(), vec![new], both),
+        (barred, vec![old], not_on("taint not tolerated")),
+        (expelled, vec![], one),
+        // It has just joined, or fails since.
+        (node("b"), vec![unready], not_on("no available pod")),
+        (node("b"), vec![crashing], not_on("CrashLoopBackOff")),
+    ] {
+        let case = format!("{node:?} {pods:?}");
+        let pods = [vec![ready("a", "new")], pods].concat();
+        let mut world = world(vec![self::node("a"), node], pods);
+        world.current = "new";
+        let (reason, said) = after_the_end(&world);
+        assert_eq!(said, message, "{case}");
+        assert!(["Complete", "Cordoned"].contains(&&*reason), "{reason}");
+    }
+    let none = world(vec![tainted("a", "k", "NoExecute")], vec![]);
+    let (_, said) = after_the_end(&none);
+    assert_eq!(said, "no node is eligible for revision new");
 }
 
 #[test]
@@ -1793,6 +1883,16 @@ fn nodes_are_counted_for_the_status() {
             max_unavailable: 1,
             done: 1,
             left: 5,
+            reached: 1,
+            unreached: ByCause {
+                first: BTreeMap::from([
+                    ("CrashLoopBackOff".into(), vec!["d".into()]),
+                    ("Error".into(), vec!["e".into()]),
+                    ("an older revision".into(), vec!["c".into()]),
+                    ("no available pod".into(), vec!["b".into(), "f".into()]),
+                ]),
+                count: 5,
+            },
             outdated: 1,
             held: 1,
             unavailable: named(&["b", "d", "e", "f"]),
