@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -29,10 +29,22 @@ enum Command {
     Run(Box<Flags>),
     /// Print, or write, CRDs, webhook configurations, RBAC and samples.
     Manifests {
-        /// Write the files of config/ into this folder; without it, all objects of the kinds that are on by
-        /// default are printed.
+        /// Write the generated files of config/ into this folder; without it, all objects of the kinds are
+        /// printed.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        /// The kinds to install, separated by commas, and no others. Without any, those that are on by default, and
+        /// with --out the others as the component sample-kinds.
+        #[arg(long, value_name = "KINDS")]
+        kinds: Option<String>,
+        /// Write the files of this config/ that are not generated, too: all that the kinds need is then in the folder.
+        #[arg(
+            long,
+            value_name = "DIR",
+            requires = "out",
+            conflicts_with = "namespaces"
+        )]
+        from: Option<PathBuf>,
         /// Write the reference of fields into the folder `reference` of this one.
         #[arg(long, value_name = "DIR", requires = "out")]
         docs: Option<PathBuf>,
@@ -106,9 +118,11 @@ pub fn main() -> ExitCode {
         Command::Run(flags) => run(*flags),
         Command::Manifests {
             out,
+            kinds,
+            from,
             docs,
             namespaces,
-        } => write_manifests(out, docs, &namespaces),
+        } => write_manifests(out, kinds.as_deref(), from.as_deref(), docs, &namespaces),
         Command::Certs { out, hosts } => write_certificates(&out, &hosts),
     };
     match result {
@@ -153,16 +167,25 @@ fn run(flags: Flags) -> anyhow::Result<()> {
 
 fn write_manifests(
     out: Option<PathBuf>,
+    names: Option<&str>,
+    from: Option<&Path>,
     docs: Option<PathBuf>,
     namespaces: &[String],
 ) -> anyhow::Result<()> {
     use std::io::Write as _;
-    if let Some(folder) = docs {
-        manifests::write(&manifests::pages(kinds::REGISTRY)?, &folder)?;
+    let mut kinds = kinds::named(names.unwrap_or_default()).map_err(anyhow::Error::msg)?;
+    let is_default = kinds.is_empty();
+    if is_default {
+        kinds = kinds::by_default();
     }
-    let files = match namespaces {
-        [] => manifests::files(kinds::REGISTRY)?,
-        some => manifests::namespaced(&kinds::by_default(), some)?,
+    if let Some(folder) = docs {
+        manifests::write(&manifests::pages(REGISTRY)?, &folder)?;
+    }
+    let files = match (namespaces, from) {
+        ([], Some(folder)) => manifests::tree(folder, &kinds)?,
+        ([], None) if is_default => manifests::config()?,
+        ([], None) => manifests::files(&kinds)?,
+        (some, _) => manifests::namespaced(&kinds, some)?,
     };
     match out {
         Some(folder) => manifests::write(&files, &folder),

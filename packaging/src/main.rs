@@ -12,8 +12,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
+use my_operator::kinds;
 
 use crate::rendered::Checkout;
 
@@ -46,6 +47,9 @@ enum Command {
         /// The channels of the catalog that offer it; the first is the default.
         #[arg(long, value_delimiter = ',', default_value = "candidate")]
         channels: Vec<String>,
+        /// The kinds that it has, separated by commas or blanks; those that are on by default without any.
+        #[arg(long, default_value = "")]
+        kinds: String,
         /// The folder to write into; the checkout by default.
         #[arg(long)]
         out: Option<PathBuf>,
@@ -94,7 +98,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Objects { components } => {
             let mut out = std::io::stdout().lock();
             let components: Vec<&str> = components.iter().map(String::as_str).collect();
-            for object in checkout()?.render(&components)? {
+            for object in checkout()?.render("default", chart::IMAGE, &[], &components)? {
                 writeln!(out, "{}", rendered::title(&object))?;
             }
         }
@@ -102,6 +106,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             image,
             source,
             channels,
+            kinds,
             out,
             components,
         } => {
@@ -109,6 +114,7 @@ fn run(arguments: &Arguments) -> Result<()> {
                 image: image.clone(),
                 source: source.clone(),
                 channels: channels.clone(),
+                kinds: kinds::named(kinds).map_err(Error::msg)?,
                 components: components.clone(),
             };
             bundle::write(

@@ -1,10 +1,11 @@
 //! config/ as kustomize renders it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use my_operator::kinds::Kind;
+use my_operator::manifests;
 use serde_json::Value;
 
 /// The root of a checkout.
@@ -67,46 +68,26 @@ impl Checkout {
         Ok(names)
     }
 
-    /// The objects of config/default with those components, in kustomize's order. The image is the one of
-    /// config/manager.
+    /// What hack/render prints of that folder of config/, in kustomize's order: with that image and those components, and
+    /// for those kinds alone; without any, for those of the checkout.
     ///
     /// # Errors
     /// If a component does not exist, or kubectl is missing or fails.
-    pub(crate) fn render(&self, components: &[&str]) -> Result<Vec<Value>> {
-        self.run("default", "registry.invalid/my-operator:latest", components)
-    }
-
-    /// The objects of config/manifests with those components and that image, and the samples of the components.
-    ///
-    /// # Errors
-    /// If a component does not exist, or kubectl is missing or fails.
-    pub(crate) fn render_bundle(&self, image: &str, components: &[String]) -> Result<Vec<Value>> {
-        let names: Vec<&str> = components.iter().map(String::as_str).collect();
-        let mut objects = self.run("manifests", image, &names)?;
-        for component in components {
-            let samples = self.root.join("config/samples").join(component);
-            if !samples.join("kustomization.yaml").is_file() {
-                continue;
-            }
-            let entries =
-                fs::read_dir(&samples).with_context(|| format!("{}", samples.display()))?;
-            let mut paths: Vec<PathBuf> = entries
-                .filter_map(|entry| Some(entry.ok()?.path()))
-                .filter(|path| path.is_file() && !path.ends_with("kustomization.yaml"))
-                .collect();
-            paths.sort();
-            for path in paths {
-                let text =
-                    fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-                objects.extend(read(&text)?);
-            }
+    pub(crate) fn render(
+        &self,
+        base: &str,
+        image: &str,
+        kinds: &[&Kind],
+        components: &[&str],
+    ) -> Result<Vec<Value>> {
+        let folder = tempfile::tempdir().context("a temporary folder")?;
+        let mut command = Command::new(self.root.join("hack/render"));
+        if !kinds.is_empty() {
+            let files = manifests::tree(&self.root.join("config"), kinds)?;
+            manifests::write(&files, folder.path())?;
+            command.env("CONFIG_FOLDER", folder.path());
         }
-        Ok(objects)
-    }
-
-    /// What hack/render prints of a folder of config/.
-    fn run(&self, base: &str, image: &str, components: &[&str]) -> Result<Vec<Value>> {
-        let output = Command::new(self.root.join("hack/render"))
+        let output = command
             .env("BASE", base)
             .arg(image)
             .args(components)

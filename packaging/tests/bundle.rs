@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use my_operator::kinds::{self, REGISTRY};
+use my_operator::kinds::{self, Kind, REGISTRY};
 use my_operator::run::api_server::new_enough;
 use my_operator_cluster::binaries::Programs;
 use serde_json::Value;
@@ -26,8 +26,8 @@ fn committed() -> Value {
     objects.remove(0)
 }
 
-/// Writes a bundle with those components into a folder; else the message.
-fn written(components: &[&str]) -> Result<tempfile::TempDir, String> {
+/// Writes a bundle with those arguments, such as components, into a folder; else the message.
+fn written(arguments: &[&str]) -> Result<tempfile::TempDir, String> {
     let out = tempfile::tempdir().unwrap();
     let run = Command::new(env!("CARGO_BIN_EXE_my-operator-packaging"))
         .env("KUBECTL", Programs::ensure().unwrap().path("kubectl"))
@@ -39,7 +39,7 @@ fn written(components: &[&str]) -> Result<tempfile::TempDir, String> {
             "--out",
         ])
         .arg(out.path())
-        .args(components)
+        .args(arguments)
         .output()
         .unwrap();
     if run.status.success() {
@@ -219,47 +219,74 @@ fn every_webhook_is_defined_and_served_with_the_certificate_of_olm() {
     }
 }
 
-#[test]
-fn the_images_are_those_that_pods_are_made_of() {
-    let csv = committed();
-    let images: BTreeSet<&str> = array(&csv["spec"]["relatedImages"])
-        .iter()
-        .map(|it| it["image"].as_str().unwrap())
-        .collect();
-    let mut wanted = BTreeSet::from(["registry.invalid/my-operator:latest"]);
-    // The only default image of a kind is an At's, which the description of the field says.
-    let owned = array(&csv["spec"]["customresourcedefinitions"]["owned"]).iter();
-    for descriptor in owned.flat_map(|it| array(&it["specDescriptors"])) {
-        let description = descriptor["description"].as_str().unwrap();
-        let default = description.split_once("Default: ").map(|(_, text)| text);
-        if descriptor["path"] == "image"
-            && let Some(text) = default
-        {
-            wanted.insert(text.split(". ").next().unwrap());
-        }
-    }
-    assert_eq!(wanted.len(), 2, "{wanted:?}");
-    assert_eq!(images, wanted);
+/// The images that a mirror of the catalog copies.
+fn images(csv: &Value) -> BTreeSet<&str> {
+    let related = array(&csv["spec"]["relatedImages"]).iter();
+    related.map(|it| it["image"].as_str().unwrap()).collect()
+}
+
+/// The manager's, and those that the pods of these kinds have without a word of the user.
+fn images_of<'a>(kinds: &[&'a Kind]) -> BTreeSet<&'a str> {
+    let defaults = kinds.iter().flat_map(|kind| kind.images).copied();
+    defaults
+        .chain(["registry.invalid/my-operator:latest"])
+        .collect()
 }
 
 #[test]
-fn sample_kinds_come_with_their_component() {
-    let out = written(&["sample-kinds"]).unwrap();
+fn the_images_are_those_that_pods_are_made_of() {
+    let csv = committed();
+    assert_eq!(images(&csv), images_of(&kinds::by_default()));
+    assert_eq!(images(&csv).len(), 2, "an At's and the manager's");
+}
+
+/// Asserts that a bundle has these kinds and nothing of others.
+fn assert_has(arguments: &[&str], kinds: &[&Kind]) {
+    let out = written(arguments).unwrap();
     let files = tree(&out.path().join("bundle/manifests"));
     let csv = &files[Path::new("my-operator.clusterserviceversion.yaml")];
     let csv: Value = serde_saphyr::from_str(csv).unwrap();
-    let samples = csv["metadata"]["annotations"]["alm-examples"].as_str();
-    let samples: Value = serde_json::from_str(samples.unwrap()).unwrap();
+    let metadata = &csv["metadata"]["annotations"];
+    let samples: Value = serde_json::from_str(metadata["alm-examples"].as_str().unwrap()).unwrap();
+    let spec = &csv["spec"];
     for kind in REGISTRY {
         let crd = (kind.crd)();
+        let has = kinds.iter().any(|it| it.name == kind.name);
         let file = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-        assert!(files.contains_key(Path::new(&file)), "{file}");
-        let of_kind = |it: &Value| it["kind"] == crd.spec.names.kind;
-        assert!(array(&samples).iter().any(of_kind), "{}", kind.name);
+        assert_eq!(files.contains_key(Path::new(&file)), has, "{file}");
+        let title = &crd.spec.names.kind;
+        let mut samples = array(&samples).iter();
+        assert_eq!(samples.any(|it| it["kind"] == *title), has, "{title}");
+        // In words, too.
+        let word = format!("**{title}**");
+        let described = spec["description"].as_str().unwrap().contains(&word);
+        assert_eq!(described, has, "{title}");
+        let rights = spec["install"]["spec"]["clusterPermissions"].to_string();
+        let status = format!("\"{}/status\"", crd.spec.names.plural);
+        assert_eq!(rights.contains(&status), has, "{title}");
+        let argument = format!("\"--kinds={}\"", kind.name);
+        let deployments = spec["install"]["spec"]["deployments"].to_string();
+        assert_eq!(deployments.contains(&argument), has, "{title}");
     }
-    // Two webhooks for each: none of the samples' is lost.
-    let webhooks = array(&csv["spec"]["webhookdefinitions"]);
-    assert_eq!(webhooks.len(), 2 * REGISTRY.len());
+    let webhooks = array(&spec["webhookdefinitions"]);
+    assert_eq!(webhooks.len(), 2 * kinds.len());
+    assert_eq!(images(&csv), images_of(kinds));
+}
+
+#[test]
+fn a_bundle_has_the_chosen_kinds_alone() {
+    for kind in REGISTRY.iter().copied() {
+        assert_has(&["--kinds", kind.name], &[kind]);
+    }
+    let names: Vec<&str> = REGISTRY.iter().map(|kind| kind.name).collect();
+    assert_has(&["--kinds", &names.join(" ")], REGISTRY);
+    assert_has(&["sample-kinds"], REGISTRY);
+    let error = written(&["--kinds=memcached,cron"]).unwrap_err();
+    let words = "\"cron\" is no kind: the kinds are mydaemonset, at, memcached";
+    assert!(
+        error.contains(words) && error.lines().count() == 1,
+        "{error}"
+    );
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use my_operator::kinds::{self, Kind, REGISTRY};
+use my_operator::manifests;
 use my_operator_cluster::binaries::Programs;
 use serde_json::{Value, json};
 
@@ -144,9 +146,19 @@ fn released(release: [&str; 2], values: &Value) -> BTreeMap<Key, Value> {
     objects
 }
 
-/// What kustomize renders with those components, but for the Namespace, which is Helm's.
+/// What kustomize renders with those components for the kinds that are on by default.
 fn rendered(components: &[&str]) -> BTreeMap<Key, Value> {
-    let yaml = output(command("hack/render").arg(IMAGE).args(components));
+    rendered_of(&kinds::by_default(), components)
+}
+
+/// What kustomize renders with those components for those kinds, but for the Namespace, which is Helm's.
+fn rendered_of(kinds: &[&Kind], components: &[&str]) -> BTreeMap<Key, Value> {
+    let config = tempfile::tempdir().unwrap();
+    let files = manifests::tree(&checkout().join("config"), kinds).unwrap();
+    manifests::write(&files, config.path()).unwrap();
+    let mut render = command("hack/render");
+    render.env("CONFIG_FOLDER", config.path());
+    let yaml = output(render.arg(IMAGE).args(components));
     let mut objects = objects(&yaml);
     objects.retain(|key, _| key[1] != "Namespace");
     objects
@@ -176,7 +188,6 @@ fn components() -> Vec<(&'static str, Value)> {
         ),
         ("policy", json!({"policy": {"enable": true}})),
         ("prometheus", json!({"prometheus": {"enable": true}})),
-        ("sample-kinds", json!({"sampleKinds": {"enable": true}})),
         (
             "webhook-client-ca",
             json!({"webhookClientCa": {"enable": true}}),
@@ -197,7 +208,6 @@ fn everything(provider: &str) -> Value {
         "operatorPolicy": {"enable": true},
         "policy": {"enable": true},
         "prometheus": {"enable": true},
-        "sampleKinds": {"enable": true},
         "webhookClientCa": {"enable": true},
     })
 }
@@ -218,7 +228,8 @@ fn a_release_with_default_values_is_the_installer() {
 
 #[test]
 fn every_component_is_a_value() {
-    let mut known: Vec<String> = Vec::new();
+    // The value `kinds` is in its place.
+    let mut known = vec!["sample-kinds".to_owned()];
     for (component, values) in components() {
         let with: &[&str] = match component {
             "cert-manager-metrics" => &["cert-manager", "prometheus", component],
@@ -251,6 +262,52 @@ fn components_can_be_combined() {
             .filter(|name| !name.starts_with("network-policy") || *name == policy)
             .collect();
         assert_same(&released(DEFAULT, &everything(provider)), &rendered(&with));
+    }
+}
+
+fn names(kinds: &[&Kind]) -> Value {
+    kinds.iter().map(|kind| kind.name).collect()
+}
+
+#[test]
+fn a_release_has_the_chosen_kinds_and_nothing_of_others() {
+    let mut sets: Vec<Vec<&Kind>> = REGISTRY.iter().map(|kind| vec![*kind]).collect();
+    sets.push(REGISTRY.to_vec());
+    // Their rights overlap in part.
+    let pair = ["at", "memcached"].map(|name| kinds::of_name(name).unwrap());
+    sets.push(pair.to_vec());
+    for kinds in &sets {
+        let found = released(DEFAULT, &json!({"kinds": names(kinds)}));
+        let crds = found
+            .keys()
+            .filter(|key| key[1] == "CustomResourceDefinition");
+        assert_eq!(crds.count(), kinds.len(), "{}", names(kinds));
+        assert_same(&found, &rendered_of(kinds, &[]));
+    }
+    // With the components, too, whose roles and webhooks are of these kinds.
+    for kinds in [&sets[2][..], &pair[..]] {
+        let mut values = everything("kubernetes");
+        values["kinds"] = names(kinds);
+        let components = components();
+        let components = components.iter().map(|(name, _)| *name);
+        let with: Vec<&str> = components
+            .filter(|name| !["network-policy-calico", "network-policy-cilium"].contains(name))
+            .collect();
+        assert_same(&released(DEFAULT, &values), &rendered_of(kinds, &with));
+    }
+}
+
+#[test]
+fn a_wrong_kind_fails_with_those_there_are() {
+    for kinds in [json!(["cron"]), json!([]), json!(["at", "at"])] {
+        let refused = template(DEFAULT, &json!({"kinds": kinds}))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success(), "{kinds}");
+        let line = said.lines().find(|line| line.contains("kinds")).unwrap();
+        let names_all = REGISTRY.iter().all(|kind| line.contains(kind.name));
+        assert!(names_all || kinds != json!(["cron"]), "{said}");
     }
 }
 
@@ -318,7 +375,9 @@ fn the_names_of_another_release_follow() {
 
 #[test]
 fn every_reference_of_another_release_resolves() {
-    let found = released(["green", "team-ops"], &everything("cilium"));
+    let mut values = everything("cilium");
+    values["kinds"] = names(REGISTRY);
+    let found = released(["green", "team-ops"], &values);
     let has = |kind: &str, namespace: &str, name: &str| {
         found
             .keys()

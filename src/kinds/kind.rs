@@ -48,10 +48,14 @@ pub struct Kind {
     pub crd: fn() -> CustomResourceDefinition,
     /// Defaulting and validation.
     pub admission: Admission,
+    /// The paths of the pod templates in an object, such as `spec.template`, which `admit` checks as pods.
+    pub pod_templates: &'static [&'static str],
     /// All permissions that the reconciler needs in namespaces, including those on the kind itself.
     pub permissions: &'static [Permission],
     /// Those that it needs on cluster-scoped resources, such as nodes.
     pub cluster_permissions: &'static [Permission],
+    /// The images of the pods of an object that names none, for mirrors of registries (`relatedImages` of OLM).
+    pub images: &'static [&'static str],
     /// Samples, good and bad.
     pub samples: &'static [Sample],
     /// How its reconciler is started.
@@ -106,7 +110,7 @@ impl Start {
 impl Kind {
     /// What `my-operator admit` checks objects by.
     pub fn rulebook(&self) -> Rulebook {
-        Rulebook::new((self.crd)(), self.admission)
+        Rulebook::new((self.crd)(), self.admission).with_pod_templates(self.pod_templates)
     }
 
     /// Whether `kubectl scale` writes its spec, bypassing the webhooks.

@@ -26,6 +26,32 @@ pub const REGISTRY: &[&Kind] = &[
     &foobar::KIND,
 ];
 
+/// The kind of that name.
+///
+/// # Errors
+/// When there is none: which there are.
+pub fn of_name(name: &str) -> Result<&'static Kind, String> {
+    let mut kinds = REGISTRY.iter().copied();
+    kinds.find(|kind| kind.name == name).ok_or_else(|| {
+        let names: Vec<&str> = REGISTRY.iter().map(|kind| kind.name).collect();
+        format!("the kinds are {}", names.join(", "))
+    })
+}
+
+/// The kinds of these names, which commas or blanks separate: each once, in the order of [`REGISTRY`].
+///
+/// # Errors
+/// When one of them names no kind: which there are.
+pub fn named(names: &str) -> Result<Vec<&'static Kind>, String> {
+    let names = names.split(|it: char| it == ',' || it.is_whitespace());
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    for name in &names {
+        of_name(name).map_err(|words| format!("{name:?} is no kind: {words}"))?;
+    }
+    let kinds = REGISTRY.iter().copied();
+    Ok(kinds.filter(|kind| names.contains(&kind.name)).collect())
+}
+
 /// The kinds that are installed, served and reconciled by default.
 pub fn by_default() -> Vec<&'static Kind> {
     let kinds = REGISTRY.iter().copied();

@@ -1,6 +1,7 @@
 //! What holds for every kind.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -150,5 +151,42 @@ async fn the_default_status_is_treated_as_no_status() {
         let without = first_minute(kind, None).await;
         assert_eq!(with, without, "{}", kind.name);
         assert_eq!(with.1["observedGeneration"], 1, "{}", kind.name);
+    }
+}
+
+/// Every image in a part of an object.
+fn images(part: &Value, found: &mut BTreeSet<String>) {
+    for (key, value) in part.as_object().into_iter().flatten() {
+        match value.as_str() {
+            Some(image) if key == "image" => _ = found.insert(image.to_owned()),
+            _ => images(value, found),
+        }
+    }
+    for item in part.as_array().into_iter().flatten() {
+        images(item, found);
+    }
+}
+
+/// Mirrors of registries copy what is listed.
+#[tokio::test(start_paused = true)]
+async fn the_images_of_a_kind_are_those_of_its_pods_where_the_object_names_none() {
+    for kind in REGISTRY {
+        let server = server_of(kind);
+        let kubelet = server.kubelet(KubeletOptions::default());
+        kubelet.add_node("n");
+        let mut object: Value = serde_saphyr::from_str(kind.samples[0].text).unwrap();
+        object["spec"].as_object_mut().unwrap().remove("image");
+        server.direct().create(object).unwrap();
+        start(kind, &server);
+        sleep(Duration::from_mins(1)).await;
+        let mut found = BTreeSet::new();
+        for plural in ["pods", "deployments", "jobs", "cronjobs"] {
+            for object in server.direct().list(plural, "") {
+                images(&object["spec"], &mut found);
+            }
+        }
+        let listed = kind.images.iter().map(|image| (*image).to_owned());
+        let listed: BTreeSet<String> = listed.collect();
+        assert_eq!(found, listed, "{}", kind.name);
     }
 }

@@ -51,13 +51,8 @@ pub(super) fn namespaced(
     ]
 }
 
-/// The files of the component `sample-kinds`, by name: it adds those kinds to an operator that then has all of
-/// these names.
-pub(super) fn sample_kinds(
-    kinds: &[&Kind],
-    names: &Names,
-    all: &[&str],
-) -> Vec<(String, Vec<Value>)> {
+/// The files of the component `sample-kinds`, by name: it adds those kinds to an operator.
+pub(super) fn sample_kinds(kinds: &[&Kind], names: &Names) -> Vec<(String, Vec<Value>)> {
     let mut roles = vec![("role.yaml".to_owned(), rbac::added(kinds, names).to_vec())];
     let people = kinds.iter().flat_map(|kind| rbac::people(kind, names));
     roles.extend(people.map(|(name, role)| (name, vec![role])));
@@ -71,10 +66,9 @@ pub(super) fn sample_kinds(
     let webhooks = entries(kinds, names, |kind, verb| {
         webhook::webhook(kind, verb, names, &ClientConfig::Service, &[])
     });
-    let arguments = Value::from(vec![argument(&format!("--kinds={}", all.join(",")))]);
     roles.extend([
         ("webhooks.yaml".to_owned(), webhooks.to_vec()),
-        ("arguments.yaml".to_owned(), vec![arguments]),
+        ("arguments.yaml".to_owned(), vec![kind_arguments(kinds)]),
         ("kustomization.yaml".to_owned(), vec![component]),
     ]);
     roles
@@ -100,6 +94,14 @@ fn entries(kinds: &[&Kind], names: &Names, entry: impl Fn(&Kind, &str) -> Value)
             "webhooks": webhooks,
         })
     })
+}
+
+/// The patch of the manager's arguments by which it serves these kinds.
+pub(super) fn kind_arguments(kinds: &[&Kind]) -> Value {
+    let arguments = kinds.iter();
+    arguments
+        .map(|kind| argument(&format!("--kinds={}", kind.name)))
+        .collect()
 }
 
 /// An argument that is added to the manager's.

@@ -1,6 +1,6 @@
 //! Roles: the operator's, with least privilege, and those for users.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -70,20 +70,20 @@ pub(super) fn added(kinds: &[&Kind], names: &Names) -> [Value; 2] {
 }
 
 fn everywhere(kinds: &[&Kind]) -> Vec<Value> {
-    let needed = |kind: &&'_ Kind| kind.permissions.iter().chain(kind.cluster_permissions);
-    rules(kinds.iter().flat_map(needed))
+    let of_each = kinds.iter();
+    rules(of_each.flat_map(|kind| [kind.permissions, kind.cluster_permissions]))
 }
 
 /// The ClusterRole of an operator that works only in some namespaces: the cluster-scoped resources.
 pub(super) fn without_namespaces(kinds: &[&Kind], names: &Names) -> Value {
-    let mut rules = rules(kinds.iter().flat_map(|kind| kind.cluster_permissions));
+    let mut rules = rules(kinds.iter().map(|kind| kind.cluster_permissions));
     rules.push(webhook_configurations(names, &["get", "list", "watch"]));
     role(names, ROLE, None, &rules)
 }
 
 /// The Role in one namespace to work in, and its binding.
 pub(super) fn in_namespace(kinds: &[&Kind], names: &Names, namespace: &str) -> [Value; 2] {
-    let rules = rules(kinds.iter().flat_map(|kind| kind.permissions));
+    let rules = rules(kinds.iter().map(|kind| kind.permissions));
     let binding_name = "namespace-rolebinding";
     [
         role(names, NAMESPACE_ROLE, Some(namespace), &rules),
@@ -124,22 +124,22 @@ fn events() -> Value {
     json!({ "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] })
 }
 
-/// One rule for each group and set of verbs, so that the role reads well.
-fn rules<'a>(permissions: impl Iterator<Item = &'a Permission>) -> Vec<Value> {
-    let mut by_resource: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for permission in permissions {
-        let verbs = by_resource
-            .entry((permission.group, permission.resource))
-            .or_default();
-        verbs.extend(permission.verbs);
-        verbs.sort_unstable();
-        verbs.dedup();
+/// One rule for each group and set of verbs of a list, so that the role reads well, and each rule once. The rules of
+/// several kinds are those of each kind and nothing more: the chart selects each by the kinds that it is for.
+fn rules<'a>(lists: impl Iterator<Item = &'a [Permission]>) -> Vec<Value> {
+    let mut rules = BTreeSet::new();
+    for list in lists {
+        let mut by_verbs: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();
+        for permission in list {
+            let mut verbs = permission.verbs.to_vec();
+            verbs.sort_unstable();
+            let resources = by_verbs.entry((permission.group, verbs)).or_default();
+            resources.push(permission.resource);
+            resources.sort_unstable();
+        }
+        rules.extend(by_verbs);
     }
-    let mut by_verbs: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();
-    for ((group, resource), verbs) in by_resource {
-        by_verbs.entry((group, verbs)).or_default().push(resource);
-    }
-    by_verbs
+    rules
         .into_iter()
         .map(|((group, verbs), resources)| {
             json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })

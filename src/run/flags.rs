@@ -23,7 +23,7 @@ const MAX_DEFAULT_THREADS: usize = 4;
 pub struct Flags {
     /// The kinds to serve and reconcile; without any, those that are on by default.
     // What the help says is made from the registry.
-    #[arg(long, env = "MY_OPERATOR_KINDS", value_name = "KIND", value_delimiter = ',', value_parser = kind, help = kinds_help())]
+    #[arg(long, env = "MY_OPERATOR_KINDS", value_name = "KIND", value_delimiter = ',', value_parser = kinds::of_name, help = kinds_help())]
     pub kinds: Vec<&'static Kind>,
 
     /// A namespace to work in; repeatable, all namespaces by default.
@@ -289,15 +289,6 @@ fn kinds_help() -> String {
         names(kinds::REGISTRY),
         names(&kinds::by_default())
     )
-}
-
-fn kind(name: &str) -> Result<&'static Kind, String> {
-    let names: Vec<&str> = kinds::REGISTRY.iter().map(|kind| kind.name).collect();
-    kinds::REGISTRY
-        .iter()
-        .copied()
-        .find(|kind| kind.name == name)
-        .ok_or_else(|| format!("the kinds are {}", names.join(", ")))
 }
 
 /// Names of Services follow from it.

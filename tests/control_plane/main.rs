@@ -6,6 +6,7 @@
 //! - `samples`: the kinds that are off by default. One control plane, one operator.
 //! - `conformance`: the simulated API server of `crates/simulated-apiserver`, held to the real one.
 //! - `kubectl`: the commands for people, beside those of kubectl.
+//! - `pod_schema`: the schema by which `admit` checks pod templates, held to that of the API server.
 //! - `install`: `make deploy` and its like, and the components of `config/components`.
 //! - `disruption`: the operator killed, absent or damaged. Each test runs operators of its own.
 //! - `start_up`: what is missing when the operator starts.
@@ -21,6 +22,7 @@ mod conformance;
 mod disruption;
 mod install;
 mod kubectl;
+mod pod_schema;
 mod samples;
 mod start_up;
 mod sweep;

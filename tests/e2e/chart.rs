@@ -66,8 +66,10 @@ async fn a_release_serves_and_leaves_the_crds_and_their_objects() {
     let before = own.field(VALIDATING, bundle).await;
     let running = "{.spec.template.spec.containers[0].image}";
     // With the components that need nothing else in the cluster. The policies know the names of the release.
-    let components = "--set policy.enable=true,operatorPolicy.enable=true,sampleKinds.enable=true,networkPolicy.enable=true";
-    let next = format!("{} {components}", image(NEXT));
+    let components =
+        "--set policy.enable=true,operatorPolicy.enable=true,networkPolicy.enable=true";
+    let kinds = "kinds={mydaemonset,at,memcached,crontab,foo,count,foobar}";
+    let next = format!("{} {components},{kinds}", image(NEXT));
     blue.upgrade(&next).await.good();
     assert_eq!(own.field(DEPLOYMENT, running).await, NEXT);
     assert_eq!(own.field(VALIDATING, bundle).await, before);
@@ -76,7 +78,7 @@ async fn a_release_serves_and_leaves_the_crds_and_their_objects() {
     let tested = blue.helm("test blue --timeout=2m30s").await.good();
     assert!(tested.contains("Succeeded"), "{tested}");
     step.done("it was upgraded");
-    // It takes the webhooks of the sample kinds away.
+    // It takes the webhooks of five kinds away.
     let client_side = blue.client_side().await;
     let rollback = format!("rollback blue 1 --wait --timeout=2m {client_side}");
     blue.helm(&rollback).await.good();

@@ -108,6 +108,7 @@ fn what_the_api_server_refuses_before_it_asks_the_webhook_is_found() {
         "6 speck: unknown field \"speck\"".to_owned(),
         "8 spec.imgae: unknown field \"spec.imgae\"".to_owned(),
         "16 spec.template.foo: unknown field \"spec.template.foo\"".to_owned(),
+        "18 spec.template.spec.anything: unknown field \"spec.template.spec.anything\"".to_owned(),
         "19 status.foo: unknown field \"status.foo\"".to_owned(),
         format!("9 {}", body("spec.image", "string", "integer")),
         format!("11 {}", body("spec.command", "string", "array")),
@@ -128,7 +129,7 @@ fn what_the_api_server_refuses_before_it_asks_the_webhook_is_found() {
     assert!(found.iter().any(|f| {
         f.starts_with("4 metadata.name: Invalid value: \"Bad_Name\": a lowercase RFC 1123")
     }));
-    assert_eq!(found.len(), 13, "{found:#?}");
+    assert_eq!(found.len(), 14, "{found:#?}");
 }
 
 #[test]

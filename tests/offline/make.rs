@@ -114,6 +114,7 @@ fn the_tutorials_variables_have_their_effect() {
             r#"--tag "x.example/y-bundle:v1.2.3""#,
         ),
         ("bundle", r#"--channels "candidate""#),
+        ("bundle KINDS=memcached", r#"--kinds "memcached""#),
         (
             "bundle CHANNELS=alpha,stable",
             r#"--channels "alpha,stable""#,

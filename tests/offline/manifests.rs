@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::{Command, Output};
 
 use my_operator::kinds::Permission;
 use my_operator::manifests::Names;
@@ -9,12 +10,12 @@ use my_operator::{kinds, manifests};
 use my_operator_admission::review::Request;
 use serde_json::{Value, json};
 
-use crate::checkout::checkout;
+use crate::checkout::{checkout, files};
 
 #[test]
 fn committed_files_are_what_make_manifests_writes() {
     for (folder, files) in [
-        ("config", manifests::files(kinds::REGISTRY).unwrap()),
+        ("config", manifests::config().unwrap()),
         ("docs", manifests::pages(kinds::REGISTRY).unwrap()),
     ] {
         for file in files {
@@ -29,7 +30,7 @@ fn committed_files_are_what_make_manifests_writes() {
 
 #[test]
 fn no_generated_file_was_left_behind() {
-    let config = manifests::files(kinds::REGISTRY).unwrap().into_iter();
+    let config = manifests::config().unwrap().into_iter();
     let docs = manifests::pages(kinds::REGISTRY).unwrap().into_iter();
     let wanted: BTreeSet<_> = config
         .map(|file| checkout().join("config").join(file.path))
@@ -246,7 +247,7 @@ fn each_kind_has_its_rights_where_it_is_installed_and_nowhere_else() {
 
 #[test]
 fn what_is_installed_by_default_names_no_other_kind() {
-    let installed: Vec<manifests::File> = manifests::files(kinds::REGISTRY)
+    let installed: Vec<manifests::File> = manifests::config()
         .unwrap()
         .into_iter()
         .filter(|file| {
@@ -258,7 +259,7 @@ fn what_is_installed_by_default_names_no_other_kind() {
             !apart
         })
         .collect();
-    let stream = manifests::stream(&manifests::files(kinds::REGISTRY).unwrap());
+    let stream = manifests::stream(&manifests::config().unwrap());
     for kind in kinds::REGISTRY {
         let resource = (kind.admission.resource)();
         // As a CRD is named, and as a webhook is.
@@ -270,6 +271,158 @@ fn what_is_installed_by_default_names_no_other_kind() {
             assert_eq!(texts.any(|text| text.contains(&name)), kind.by_default);
             assert_eq!(stream.contains(&name), kind.by_default, "{name}");
         }
+    }
+}
+
+/// `verb resource.group` of everything that these rules allow, without those about objects of a name.
+fn rights(rules: &[Value]) -> BTreeSet<String> {
+    let mut rights = BTreeSet::new();
+    for rule in rules.iter().filter(|rule| rule["resourceNames"].is_null()) {
+        for group in words(&rule["apiGroups"]) {
+            for resource in words(&rule["resources"]) {
+                for verb in words(&rule["verbs"]) {
+                    rights.insert(format!("{verb} {resource}.{group}"));
+                }
+            }
+        }
+    }
+    rights
+}
+
+#[test]
+fn an_installation_of_one_kind_has_that_kind_and_nothing_of_others() {
+    for kind in kinds::REGISTRY.iter().copied() {
+        let files = manifests::files(&[kind]).unwrap();
+        let text = |path: &str| {
+            let mut files = files.iter();
+            let found = files.find(|file| file.path == Path::new(path));
+            found.map_or("", |file| file.text.as_str())
+        };
+        let crd = (kind.crd)().spec;
+        let own = format!("bases/{}_{}.yaml", crd.group, crd.names.plural);
+        let crds = text("crd/kustomization.yaml");
+        assert!(crds.ends_with(&format!("resources:\n- {own}\n")), "{crds}");
+        let arguments = text("manager/kinds.yaml");
+        assert_eq!(arguments.matches("--kinds=").count(), 1, "{arguments}");
+        assert!(arguments.contains(&format!("--kinds={}\n", kind.name)));
+        for (path, entries) in [
+            ("webhook/manifests.yaml", 2),
+            ("components/namespaced/webhooks.yaml", 2),
+        ] {
+            assert_eq!(text(path).matches(".kb.io\n").count(), entries, "{path}");
+        }
+        let role = text("rbac/role.yaml").split("---\n").next().unwrap();
+        let role: Value = serde_saphyr::from_str(role).unwrap();
+        let mut needed = BTreeSet::new();
+        for it in kind.permissions.iter().chain(kind.cluster_permissions) {
+            let verbs = it.verbs.iter();
+            needed.extend(verbs.map(|verb| format!("{verb} {}.{}", it.resource, it.group)));
+        }
+        let given = rights(role["rules"].as_array().unwrap());
+        assert_eq!(given, needed, "{}", kind.name);
+        let good = kind
+            .samples
+            .iter()
+            .filter(|it| !it.file.starts_with("bad/"));
+        let samples = text("samples/kustomization.yaml").matches("\n- ").count();
+        assert_eq!(samples, good.count(), "{}", kind.name);
+        // The policies and the check are for all kinds.
+        let of_all = ["check", "policy", "operator-policy"].map(Path::new);
+        let own = files.iter().filter(|file| {
+            let mut folders = file.path.ancestors();
+            !folders.any(|folder| of_all.iter().any(|it| folder.ends_with(it)))
+        });
+        for other in kinds::REGISTRY.iter().filter(|it| it.name != kind.name) {
+            let resource = (other.admission.resource)();
+            for name in [
+                format!("{}.{}", resource.plural, resource.group),
+                other.admission.path("validate"),
+                format!("my-operator-{}-viewer-role", other.name),
+            ] {
+                for file in own.clone() {
+                    let path = file.path.display();
+                    assert!(!file.text.contains(&name), "{}: {path}: {name}", kind.name);
+                }
+            }
+        }
+    }
+}
+
+/// `my-operator manifests ARGS` in the checkout.
+fn program(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_my-operator"))
+        .arg("manifests")
+        .args(args)
+        .current_dir(checkout())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_config_of_ones_own_is_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own");
+    let out = own.to_str().unwrap();
+    let args = ["--kinds", "memcached", "--from", "config", "--out", out];
+    let made = program(&args);
+    assert!(made.status.success(), "{made:?}");
+    // Everything that a kustomization names is there.
+    let mut named = 0;
+    for file in files(&own, "yaml") {
+        if !file.ends_with("kustomization.yaml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let kustomization: Value = serde_saphyr::from_str(&text).unwrap();
+        let patches = kustomization["patches"].as_array().into_iter().flatten();
+        let patches = patches.filter_map(|patch| patch["path"].as_str());
+        let resources = words(&kustomization["resources"]).into_iter();
+        for name in resources.chain(patches) {
+            named += 1;
+            let path = file.with_file_name(name);
+            assert!(path.exists(), "{} names {name}", file.display());
+        }
+    }
+    assert!(named > 40, "{named}");
+    // What is written by hand is the checkout's.
+    let generated = manifests::config().unwrap();
+    let generated: BTreeSet<_> = generated.into_iter().map(|file| file.path).collect();
+    for file in files(&checkout().join("config"), "yaml") {
+        let path = file.strip_prefix(checkout().join("config")).unwrap();
+        if !generated.contains(path) {
+            let text = |path: &Path| std::fs::read_to_string(path).unwrap();
+            assert_eq!(text(&own.join(path)), text(&file), "{}", path.display());
+        }
+    }
+    assert!(!own.join("components/sample-kinds").exists());
+
+    let namespaced = folder.path().join("namespaced");
+    let out = namespaced.to_str().unwrap();
+    let made = program(&["--kinds=memcached", "--namespace=a", "--out", out]);
+    assert!(made.status.success(), "{made:?}");
+    let roles = namespaced.join("components/namespaced/roles.yaml");
+    let roles = std::fs::read_to_string(roles).unwrap();
+    assert!(
+        roles.contains("memcacheds") && !roles.contains("cnat."),
+        "{roles}"
+    );
+}
+
+#[test]
+fn kinds_are_named_as_for_run_and_a_wrong_one_is_one_line_with_those_there_are() {
+    let said = program(&["--kinds", "foo, memcached"]);
+    let stream = String::from_utf8(said.stdout).unwrap();
+    let crds = stream.matches("kind: CustomResourceDefinition\n").count();
+    assert!(
+        crds == 2 && stream.contains("name: memcacheds.cache.example.com"),
+        "{stream}"
+    );
+    let said = program(&["--kinds=at,cron"]);
+    let error = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(said.status.code(), Some(1));
+    assert_eq!(error.lines().count(), 1, "{error}");
+    for kind in kinds::REGISTRY {
+        assert!(error.contains(kind.name), "{error}");
     }
 }
 
@@ -358,7 +511,7 @@ fn the_namespace_enforces_the_restricted_profile_as_of_the_oldest_supported_kube
 /// Every role among the generated files: (kind, namespace and name, rules).
 fn roles() -> Vec<(String, String, Vec<Value>)> {
     let mut found = Vec::new();
-    for file in manifests::files(kinds::REGISTRY).unwrap() {
+    for file in manifests::config().unwrap() {
         for text in file.text.split("---\n") {
             let object: Value = serde_saphyr::from_str(text).unwrap();
             let kind = object["kind"].as_str().unwrap_or_default();

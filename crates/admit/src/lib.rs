@@ -2,11 +2,13 @@
 //!
 //! [`read`] reads the files, and [`yaml`] splits and parses them as kubectl does. [`object`] makes the checks of the
 //! API server on the creation of an object: the [`schema`] of its kind, then the two handlers of the kind that the
-//! webhook calls, too. No rule is implemented twice. [`report`] prints the results.
+//! webhook calls, too. No rule is implemented twice. [`pods`] checks pod templates as the API server will check their
+//! pods. [`report`] prints the results.
 //!
 //! No part of the running operator is started: no runtime, no logs, no client.
 
 pub mod object;
+pub mod pods;
 pub mod read;
 pub mod report;
 pub mod schema;

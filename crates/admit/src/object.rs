@@ -1,4 +1,6 @@
-//! One object: its kind, and what the API server would answer if it were created now.
+//! One object: its kind, and what the API server would answer if it, and then its pods, were created now.
+
+use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -8,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::report::{Found, Judged, Outcome, Why};
-use super::schema;
 use super::yaml::{Content, Node};
+use super::{pods, schema};
 use my_operator_admission::faults::{Fault, Reason};
 use my_operator_admission::judge::Admission;
 use my_operator_admission::names::has_form_of_label;
@@ -27,6 +29,7 @@ pub struct Rulebook {
     kind: String,
     /// `group/version`, and the schema of that version.
     versions: Vec<(String, JSONSchemaProps)>,
+    pod_templates: &'static [&'static str],
 }
 
 impl Rulebook {
@@ -52,7 +55,16 @@ impl Rulebook {
             kind: crd.spec.names.kind,
             group,
             versions,
+            pod_templates: &[],
         }
+    }
+
+    /// The same for a kind with pod templates at these paths, such as `spec.template`: they are checked by the schema
+    /// of [`pods`] as well.
+    #[must_use]
+    pub fn with_pod_templates(mut self, paths: &'static [&'static str]) -> Self {
+        self.pod_templates = paths;
+        self
     }
 }
 
@@ -155,13 +167,18 @@ impl Judged {
             fields.insert("kind".to_owned(), kind.into());
         }
         let findings = schema::check(schema, &object);
-        for field in findings.unknown {
-            let message = format!("unknown field {field:?}");
-            self.fault(node, &field, Why::UnknownField, message);
+        for unknown in findings.unknown {
+            let message = unknown.message();
+            self.fault(node, &unknown.field, Why::UnknownField, message);
         }
         let mut faults = findings.values;
         faults.extend(check_metadata(&object));
+        let templates = book.pod_templates.iter();
+        let of_pods: Vec<Found> = templates
+            .flat_map(|at| pods::check(at, &object, node))
+            .collect();
         self.ask_the_webhook(node, object, book, now, faults);
+        self.add(of_pods);
         if self.faults.is_empty() {
             self.result = Outcome::Accepted;
         }
@@ -235,7 +252,19 @@ impl Judged {
             line: node.line_of(field),
             reason,
             message,
+            by: None,
         });
+    }
+
+    /// Adds faults of fields that have none yet: the webhook reads a part of each template too.
+    fn add(&mut self, faults: Vec<Found>) {
+        // A key of a map is `labels.KEY` to a schema and `labels[KEY]` to a rule.
+        let plain = |field: &str| field.replace('[', ".").replace(']', "");
+        let said: HashSet<String> = self.faults.iter().map(|f| plain(&f.field)).collect();
+        let new = faults
+            .into_iter()
+            .filter(|f| !said.contains(&plain(&f.field)));
+        self.faults.extend(new);
     }
 }
 

@@ -8,7 +8,10 @@ use serde::Serialize;
 
 use my_operator_admission::faults::Reason;
 use my_operator_admission::patch::Operation;
-use my_operator_admission::text::{clean, is_harmful};
+use my_operator_admission::text::{clean, cut, is_harmful};
+
+/// The longest path of a field that is shown, as in the webhook. It may contain user input.
+pub(crate) const MAX_FIELD_LEN: usize = 512;
 
 /// The result for a document, or for a file that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -71,6 +74,10 @@ pub struct Found {
     pub reason: Why,
     /// The sentence for the user.
     pub message: String,
+    /// What found it, if a cluster accepts the object in spite of it: `schema of pods, Kubernetes 1.36`. Only a pod of
+    /// the object would be rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// The kind of a fault.
@@ -172,10 +179,14 @@ pub fn text(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> i
                 let place = one.place(Some(fault.line));
                 // These two name the field in their sentence.
                 let field = match fault.reason {
-                    Why::Field(_) if !fault.field.is_empty() => format!("{}: ", fault.field),
+                    Why::Field(_) if !fault.field.is_empty() => {
+                        format!("{}: ", cut(&fault.field, MAX_FIELD_LEN))
+                    }
                     _ => String::new(),
                 };
-                let line = format!("{place}: {object}: {field}{}", fault.message);
+                let by = fault.by.as_ref().map(|by| format!(" ({by})"));
+                let (message, by) = (&fault.message, by.unwrap_or_default());
+                let line = format!("{place}: {object}: {field}{message}{by}");
                 writeln!(out, "{}", clean(&line))?;
             }
             let place = one.place(one.line);

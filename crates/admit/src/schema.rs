@@ -1,23 +1,58 @@
-//! The checks that the API server makes before it calls the webhook: fields that the CRD does not have, JSON types, and
-//! the bounds of numbers.
+//! The checks of a schema: unknown fields, JSON types, bounds of numbers, lists of allowed texts, required fields and
+//! quantities. The API server makes them by the CRD before it calls the webhook, and by its own types for a pod.
 //!
-//! Only the schema keywords of this project's CRDs are implemented; a test fails at any other. A `null` counts as an
-//! absent field, as in the API server (tried on 1.36).
+//! Only the schema keywords of this project's CRDs and of `pod-template.json` are implemented; a test fails at any
+//! other. A `null` counts as an absent field, as in the API server (tried on 1.36).
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::report::MAX_FIELD_LEN;
 use my_operator_admission::faults::Fault;
+use my_operator_admission::text::{cut, quoted};
+
+/// Schemas by the name that a `$ref` gives.
+pub type Definitions = BTreeMap<String, JSONSchemaProps>;
+
+/// The most violations that are collected, as in the webhook: of more, the report would be long and no better.
+const MAX_FINDINGS: usize = 1_000;
+
+/// The longest name for which a similar one is searched.
+const MAX_NAME_LEN: usize = 64;
 
 /// The violations of the schema in an object.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// The paths of fields that the schema does not have.
-    pub unknown: Vec<String>,
-    /// Values of the wrong JSON type, and numbers out of bounds.
+    /// The fields that the schema does not have.
+    pub unknown: Vec<Unknown>,
+    /// Values that the schema forbids, and required ones that are absent.
     pub values: Vec<Fault>,
+}
+
+impl Findings {
+    fn is_full(&self) -> bool {
+        self.unknown.len() + self.values.len() >= MAX_FINDINGS
+    }
+}
+
+/// A field that the schema does not have.
+#[derive(Debug)]
+pub struct Unknown {
+    /// Its path, with user input as is.
+    pub field: String,
+    /// The known name that was probably meant.
+    pub nearest: Option<String>,
+}
+
+impl Unknown {
+    /// The API server's sentence.
+    pub fn message(&self) -> String {
+        format!("unknown field {}", quoted(&cut(&self.field, MAX_FIELD_LEN)))
+    }
 }
 
 /// The fields of `metadata`, which the API server knows without a schema.
@@ -41,84 +76,198 @@ const METADATA: [&str; 15] = [
 
 /// Checks a whole object.
 pub fn check(schema: &JSONSchemaProps, object: &Value) -> Findings {
-    let mut findings = Findings::default();
-    let properties = schema.properties.iter().flatten();
+    let none = Definitions::new();
+    let mut walk = Walk::new(&none);
     for (name, value) in object.as_object().into_iter().flatten() {
+        if walk.findings.is_full() {
+            break;
+        }
         match name.as_str() {
             "apiVersion" | "kind" => {}
             "metadata" => {
-                let fields = value.as_object().into_iter().flatten();
-                let unknown = fields.filter(|(name, _)| !METADATA.contains(&name.as_str()));
-                findings
-                    .unknown
-                    .extend(unknown.map(|(name, _)| format!("metadata.{name}")));
+                for name in value.as_object().into_iter().flat_map(Map::keys) {
+                    if !METADATA.contains(&name.as_str()) {
+                        walk.unknown(format!("metadata.{name}"), None);
+                    }
+                }
             }
-            name => match properties.clone().find(|(property, _)| *property == name) {
-                None => findings.unknown.push(name.to_owned()),
-                Some((_, schema)) => walk_field(name, schema, value, &mut findings),
+            name => match schema.properties.as_ref().and_then(|all| all.get(name)) {
+                None => walk.unknown(name.to_owned(), nearest(name, schema)),
+                Some(schema) => walk.field(name, schema, value),
             },
         }
     }
     // On creation, the API server drops the status before it checks its types.
-    findings
+    walk.findings
         .values
         .retain(|fault| !fault.field.starts_with("status"));
-    findings
+    walk.findings
 }
 
-fn walk_field(path: &str, schema: &JSONSchemaProps, value: &Value, findings: &mut Findings) {
-    if !value.is_null() {
-        walk(path, schema, value, findings);
+/// Checks the value of the field at `path` by the definition of that name.
+pub fn check_by(definitions: &Definitions, name: &str, path: &str, value: &Value) -> Findings {
+    let mut walk = Walk::new(definitions);
+    if let Some(schema) = definitions.get(name) {
+        walk.field(path, schema, value);
     }
+    walk.findings
 }
 
-fn walk(path: &str, schema: &JSONSchemaProps, value: &Value, findings: &mut Findings) {
-    let is = type_of(value);
-    let wanted = if schema.x_kubernetes_int_or_string == Some(true) {
-        "integer,string"
-    } else {
-        schema.type_.as_deref().unwrap_or(is)
-    };
-    if !wanted.split(',').any(|wanted| wanted == is) {
-        let detail = format!("{path} in body must be of type {wanted}: {is:?}");
-        let fault = Fault::type_invalid(path, &is.into(), &detail);
-        findings.values.push(fault);
-        return;
+/// Goes through a value and its schema together.
+struct Walk<'a> {
+    definitions: &'a Definitions,
+    findings: Findings,
+}
+
+impl<'a> Walk<'a> {
+    fn new(definitions: &'a Definitions) -> Self {
+        Self {
+            definitions,
+            findings: Findings::default(),
+        }
     }
-    match value {
-        Value::Number(number) => {
-            if let Some(number) = number.as_i64() {
-                findings.values.extend(out_of_bounds(path, schema, number));
-            }
+
+    fn unknown(&mut self, field: String, nearest: Option<String>) {
+        if !self.findings.is_full() {
+            self.findings.unknown.push(Unknown { field, nearest });
         }
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                let path = format!("{path}.{name}");
-                let property = schema.properties.as_ref().and_then(|p| p.get(name));
-                let schema = match (property, &schema.additional_properties) {
-                    (Some(property), _) => property,
-                    (None, Some(JSONSchemaPropsOrBool::Schema(any))) => any,
-                    _ if schema.x_kubernetes_preserve_unknown_fields == Some(true) => continue,
-                    _ => {
-                        findings.unknown.push(path);
-                        continue;
-                    }
-                };
-                walk_field(&path, schema, value, findings);
-            }
+    }
+
+    fn field(&mut self, path: &str, schema: &'a JSONSchemaProps, value: &Value) {
+        if !value.is_null() {
+            self.value(path, schema, value);
         }
-        Value::Array(items) => {
-            let Some(JSONSchemaPropsOrArray::Schema(schema)) = &schema.items else {
-                return;
-            };
-            for (i, item) in items.iter().enumerate() {
-                if !(item.is_null() && schema.nullable == Some(true)) {
-                    walk(&format!("{path}[{i}]"), schema, item, findings);
+    }
+
+    fn value(&mut self, path: &str, schema: &'a JSONSchemaProps, value: &Value) {
+        let definitions = self.definitions;
+        let schema = match &schema.ref_path {
+            None => schema,
+            Some(name) => match definitions.get(name) {
+                Some(schema) => schema,
+                None => return,
+            },
+        };
+        let is = type_of(value);
+        let wanted = if schema.x_kubernetes_int_or_string == Some(true) {
+            "integer,string"
+        } else if is_quantity(schema) {
+            "integer,number,string"
+        } else {
+            schema.type_.as_deref().unwrap_or(is)
+        };
+        if !wanted.split(',').any(|wanted| wanted == is) {
+            let detail = format!("{path} in body must be of type {wanted}: {is:?}");
+            let fault = Fault::type_invalid(path, &is.into(), &detail);
+            self.findings.values.push(fault);
+            return;
+        }
+        match value {
+            Value::String(text) => self.findings.values.extend(wrong_text(path, schema, text)),
+            Value::Number(number) => {
+                if let Some(number) = number.as_i64() {
+                    let fault = out_of_bounds(path, schema, number);
+                    self.findings.values.extend(fault);
                 }
             }
+            Value::Object(fields) => self.object(path, schema, fields),
+            Value::Array(items) => self.list(path, schema, items),
+            Value::Null | Value::Bool(_) => {}
         }
-        _ => {}
     }
+
+    fn object(&mut self, path: &str, schema: &'a JSONSchemaProps, fields: &Map<String, Value>) {
+        for (name, value) in fields {
+            if self.findings.is_full() {
+                return;
+            }
+            let path = format!("{path}.{name}");
+            let property = schema.properties.as_ref().and_then(|all| all.get(name));
+            match (property, &schema.additional_properties) {
+                (Some(property), _) => self.field(&path, property, value),
+                (None, Some(JSONSchemaPropsOrBool::Schema(any))) => self.field(&path, any, value),
+                _ if schema.x_kubernetes_preserve_unknown_fields == Some(true) => {}
+                _ => self.unknown(path, nearest(name, schema)),
+            }
+        }
+        for name in schema.required.iter().flatten() {
+            // Go does not distinguish an empty text from an absent one.
+            let absent = |value: &Value| value.is_null() || value.as_str() == Some("");
+            if fields.get(name).is_none_or(absent) && !self.findings.is_full() {
+                let fault = Fault::required(format!("{path}.{name}"), "");
+                self.findings.values.push(fault);
+            }
+        }
+    }
+
+    fn list(&mut self, path: &str, schema: &'a JSONSchemaProps, items: &[Value]) {
+        let Some(JSONSchemaPropsOrArray::Schema(schema)) = &schema.items else {
+            return;
+        };
+        for (i, item) in items.iter().enumerate() {
+            if self.findings.is_full() {
+                return;
+            }
+            if !(item.is_null() && schema.nullable == Some(true)) {
+                self.value(&format!("{path}[{i}]"), schema, item);
+            }
+        }
+    }
+}
+
+/// The property that was probably meant: it differs in a letter or two, or in capitals.
+fn nearest(name: &str, schema: &JSONSchemaProps) -> Option<String> {
+    if !(3..=MAX_NAME_LEN).contains(&name.len()) {
+        return None;
+    }
+    let limit = if name.len() < 5 { 1 } else { 2 };
+    let name = name.to_lowercase();
+    let names = schema.properties.iter().flat_map(BTreeMap::keys);
+    let distances = names.map(|known| {
+        let distance = strsim::osa_distance(&name, &known.to_lowercase());
+        (distance, known)
+    });
+    let (distance, known) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= limit).then(|| known.clone())
+}
+
+/// A text that is not in the schema's list, or no quantity.
+fn wrong_text(path: &str, schema: &JSONSchemaProps, text: &str) -> Option<Fault> {
+    if is_quantity(schema) {
+        let detail = "must be a quantity, such as 1.5, 500m or 128Mi";
+        return (!reads_as_quantity(text)).then(|| Fault::invalid(path, text, detail));
+    }
+    let supported = schema.enum_.as_ref()?.iter();
+    let supported: Vec<&str> = supported.filter_map(|one| one.0.as_str()).collect();
+    // An empty text is an absent one to Go, and most of these fields have a default.
+    (!text.is_empty() && !supported.contains(&text))
+        .then(|| Fault::not_supported(path, text, &supported))
+}
+
+/// Whether the schema is that of `pod-template.json` for amounts, such as `500m` of a CPU.
+fn is_quantity(schema: &JSONSchemaProps) -> bool {
+    schema.format.as_deref() == Some("quantity")
+}
+
+/// The units of quantities; those with exponents, such as `1e3`, come in addition.
+const UNITS: [&str; 16] = [
+    "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
+];
+
+/// Whether the API server reads the text as a quantity, as `ParseQuantity` in `k8s.io/apimachinery/pkg/api/resource`
+/// does: no digits are 0.
+fn reads_as_quantity(text: &str) -> bool {
+    let text = text.trim();
+    let is_digit = |c: char| c.is_ascii_digit();
+    let number = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let behind = number.trim_start_matches(is_digit);
+    let unit = match behind.strip_prefix('.') {
+        Some(fraction) => fraction.trim_start_matches(is_digit),
+        None => behind,
+    };
+    let exponent = unit.strip_prefix(['e', 'E']);
+    let has_exponent = exponent.is_some_and(|exponent| exponent.parse::<i64>().is_ok());
+    !text.is_empty() && (UNITS.contains(&unit) || has_exponent)
 }
 
 /// In the API server's wording. Its format for a number that is not an integer is not known here.

@@ -1,7 +1,9 @@
 //! The `ClusterServiceVersion`: what OLM installs and shows.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context as _, Result, bail};
-use my_operator::kinds::{Kind, REGISTRY};
+use my_operator::kinds::{self, Kind, REGISTRY};
 use serde_json::{Map, Value, json};
 
 use super::descriptors::{Part, descriptors};
@@ -43,10 +45,15 @@ pub(super) fn complete(mut csv: Value, objects: &[Value], options: &Options) -> 
         .context("no Namespace is rendered")?;
     let version = env!("CARGO_PKG_VERSION");
     let image = manager_image(deployment)?;
+    let mut kinds = Vec::new();
+    for crd in of_kind("CustomResourceDefinition") {
+        kinds.push((of_crd(crd)?, crd));
+    }
 
+    describe(&mut csv, &kinds)?;
     csv["metadata"]["name"] = format!("{PACKAGE}.v{version}").into();
     let annotations = &mut csv["metadata"]["annotations"];
-    annotations["alm-examples"] = examples(objects)?.into();
+    annotations["alm-examples"] = examples(&kinds)?.into();
     annotations["containerImage"] = image.clone();
     annotations["operatorframework.io/suggested-namespace"] = namespace["metadata"]["name"].clone();
     annotations["operatorframework.io/suggested-namespace-template"] =
@@ -61,8 +68,8 @@ pub(super) fn complete(mut csv: Value, objects: &[Value], options: &Options) -> 
     spec["version"] = version.into();
     spec["minKubeVersion"] = min_kube_version(namespace)?.into();
     let mut owned = Vec::new();
-    for crd in of_kind("CustomResourceDefinition") {
-        owned.extend(owned_versions(crd)?);
+    for (kind, crd) in &kinds {
+        owned.extend(owned_versions(kind, crd)?);
     }
     spec["customresourcedefinitions"] = json!({ "owned": owned });
     spec["webhookdefinitions"] = webhooks(objects, deployment)?.into();
@@ -80,12 +87,11 @@ pub(super) fn complete(mut csv: Value, objects: &[Value], options: &Options) -> 
         },
     });
     let mut images = vec![json!({"name": "manager", "image": image})];
-    images.extend(
-        spec["relatedImages"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default(),
-    );
+    for (kind, _) in kinds {
+        let name = format!("{}-default", kind.name);
+        let of_kind = kind.images.iter();
+        images.extend(of_kind.map(|image| json!({"name": name, "image": image})));
+    }
     spec["relatedImages"] = images.into();
     Ok(csv)
 }
@@ -108,34 +114,48 @@ fn min_kube_version(namespace: &Value) -> Result<String> {
     Ok(format!("{minor}.0"))
 }
 
-/// The samples of the rendered kinds, as JSON.
-fn examples(objects: &[Value]) -> Result<String> {
-    let mut samples = Vec::new();
-    for crd in objects
-        .iter()
-        .filter(|it| it["kind"] == "CustomResourceDefinition")
-    {
-        let (group, kind) = (text(crd, "/spec/group")?, text(crd, "/spec/names/kind")?);
-        let before = samples.len();
-        samples.extend(objects.iter().filter(|it| {
-            let version = it["apiVersion"].as_str().unwrap_or_default();
-            let in_group = version.rsplit_once('/').is_some_and(|(it, _)| it == group);
-            in_group && it["kind"] == kind
-        }));
-        if samples.len() == before {
-            bail!("config/samples has no {kind}");
-        }
+/// The kind that has this CRD.
+fn of_crd(crd: &Value) -> Result<&'static Kind> {
+    let name = text(crd, "/metadata/name")?;
+    let mut kinds = REGISTRY.iter().copied();
+    kinds
+        .find(|kind| (kind.crd)().metadata.name.as_deref() == Some(name))
+        .with_context(|| format!("no kind of the registry has the CRD {name}"))
+}
+
+/// The words of the base are about the kinds that are on by default. Others are described by their CRDs.
+fn describe(csv: &mut Value, kinds: &[(&Kind, &Value)]) -> Result<()> {
+    let default = kinds::by_default();
+    if kinds.len() == default.len() && kinds.iter().all(|(kind, _)| kind.by_default) {
+        return Ok(());
     }
-    Ok(serde_json::to_string_pretty(&samples)?)
+    let mut names = Vec::new();
+    let mut words = String::new();
+    for (_, crd) in kinds {
+        let name = text(crd, "/spec/names/kind")?;
+        let schema = "/spec/versions/0/schema/openAPIV3Schema/description";
+        let _ = write!(words, "\n**{name}**: {}\n", text(crd, schema)?);
+        names.push(name);
+    }
+    csv["metadata"]["annotations"]["description"] = format!("Serves {}.", names.join(", ")).into();
+    csv["spec"]["description"] = format!("my-operator serves:\n{words}").into();
+    csv["spec"]["keywords"] = names.iter().map(|name| name.to_lowercase()).collect();
+    Ok(())
+}
+
+/// The samples of the kinds, as JSON.
+fn examples(kinds: &[(&Kind, &Value)]) -> Result<String> {
+    let samples = kinds.iter().flat_map(|(kind, _)| kind.samples);
+    let good = samples.filter(|sample| !sample.file.starts_with("bad/"));
+    let good: Result<Vec<Value>, _> = good
+        .map(|sample| serde_saphyr::from_str(sample.text))
+        .collect();
+    Ok(serde_json::to_string_pretty(&good?)?)
 }
 
 /// A description of each version of the CRD that is served.
-fn owned_versions(crd: &Value) -> Result<Vec<Value>> {
+fn owned_versions(kind: &Kind, crd: &Value) -> Result<Vec<Value>> {
     let name = text(crd, "/metadata/name")?;
-    let kind = REGISTRY
-        .iter()
-        .find(|kind| (kind.crd)().metadata.name.as_deref() == Some(name))
-        .with_context(|| format!("no kind of the registry has the CRD {name}"))?;
     let resources = created(kind)?;
     let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
     let served = versions.filter(|version| version["served"] == true);

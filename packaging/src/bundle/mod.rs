@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use my_operator::kinds::Kind;
 use serde_json::{Value, json};
 
 use crate::rendered::{Checkout, title};
@@ -43,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) source: Option<String>,
     /// The channels of the catalog; the first is the default.
     pub(crate) channels: Vec<String>,
+    /// The kinds that it has; those that are on by default without any.
+    pub(crate) kinds: Vec<&'static Kind>,
     /// Names of folders of config/components.
     pub(crate) components: Vec<String>,
 }
@@ -77,7 +80,8 @@ pub(crate) fn write(checkout: &Checkout, options: &Options, out: &Path) -> Resul
 }
 
 fn files(checkout: &Checkout, options: &Options) -> Result<Vec<File>> {
-    let objects = checkout.render_bundle(&options.image, &options.components)?;
+    let components: Vec<&str> = options.components.iter().map(String::as_str).collect();
+    let objects = checkout.render("manifests", &options.image, &options.kinds, &components)?;
     let is = |object: &Value, kind: &str| object["kind"] == kind;
     let base = objects.iter().find(|it| is(it, "ClusterServiceVersion"));
     let base = base.context("config/manifests has no ClusterServiceVersion")?;
@@ -102,7 +106,7 @@ fn files(checkout: &Checkout, options: &Options) -> Result<Vec<File>> {
             | "MutatingWebhookConfiguration"
             | "ValidatingWebhookConfiguration" => {}
             "Configuration" => files.push(file("bundle/tests/scorecard/config.yaml", object)?),
-            _ if is_sample(object) || csv::binds(object, account) || bound.contains(&object) => {}
+            _ if csv::binds(object, account) || bound.contains(&object) => {}
             _ if KINDS.contains(&kind) => {
                 // OLM installs into the namespace that the user subscribes in.
                 let mut object = object.clone();
@@ -124,16 +128,6 @@ fn files(checkout: &Checkout, options: &Options) -> Result<Vec<File>> {
     )?);
     files.push(dockerfile(&annotations));
     Ok(files)
-}
-
-/// Whether this is an object of a kind of ours.
-fn is_sample(object: &Value) -> bool {
-    let mut kinds = my_operator::kinds::REGISTRY
-        .iter()
-        .map(|kind| (kind.crd)().spec);
-    let version = object["apiVersion"].as_str().unwrap_or_default();
-    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    kinds.any(|kind| kind.group == group && object["kind"] == kind.names.kind)
 }
 
 /// The name of a manifest, as operator-sdk gives it.

@@ -1,4 +1,4 @@
-//! The Helm chart: templates from what kustomize renders of config/default and of each component.
+//! The Helm chart: templates from what kustomize renders of config/default, with each component and for each kind.
 
 mod tree;
 mod values;
@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use my_operator::kinds::{self, Kind, REGISTRY};
 use serde_json::{Value, json};
 
 use crate::rendered::{self, Checkout, title};
@@ -19,7 +20,7 @@ use tree::{Component, Condition, Entry, Item, Literal, Tree};
 pub(crate) const IMAGE: &str = "registry.invalid/my-operator:latest";
 
 /// The components in the order in which the chart applies them, each with the condition that turns it on.
-const COMPONENTS: [(Component, &str); 11] = [
+const COMPONENTS: [(Component, &str); 10] = [
     ("cert-manager", "$.Values.certManager.enable"),
     ("namespaced", "$.Values.namespaces"),
     (
@@ -37,7 +38,6 @@ const COMPONENTS: [(Component, &str); 11] = [
     ("operator-policy", "$.Values.operatorPolicy.enable"),
     ("policy", "$.Values.policy.enable"),
     ("prometheus", "$.Values.prometheus.enable"),
-    ("sample-kinds", "$.Values.sampleKinds.enable"),
     ("webhook-client-ca", "$.Values.webhookClientCa.enable"),
     // It changes objects of two others, so it comes last.
     (
@@ -46,12 +46,15 @@ const COMPONENTS: [(Component, &str); 11] = [
     ),
 ];
 
+/// The component that adds kinds, for which the chart has the value `kinds`.
+const SAMPLE_KINDS: &str = "sample-kinds";
+
 /// A file of the chart: its path there, and its text.
 pub(crate) type File = (PathBuf, String);
 
 /// An object of the chart: where it comes from, and what of it depends on what.
 struct Object {
-    /// None for an object of config/default.
+    /// None for an object of config/default, for whatever kinds.
     from: Option<Component>,
     when: Condition,
     tree: Tree,
@@ -72,6 +75,12 @@ const MAY_CREATE_PODS: &[&str] = &[
 /// Kind, namespace and name.
 type Key = (String, String);
 
+/// What is rendered with some components and kinds.
+struct Rendering {
+    with: BTreeSet<Component>,
+    objects: BTreeMap<Key, Value>,
+}
+
 /// Every file of the chart.
 ///
 /// # Errors
@@ -81,12 +90,14 @@ pub(crate) fn files(checkout: &Checkout, image: &str) -> Result<Vec<File>> {
     let known: BTreeSet<&str> = COMPONENTS.iter().map(|(name, _)| *name).collect();
     if let Some(other) = everything
         .iter()
-        .find(|name| !known.contains(name.as_str()))
+        .find(|name| *name != SAMPLE_KINDS && !known.contains(name.as_str()))
     {
         bail!("config/components/{other} is not in the chart: add a value for it to COMPONENTS");
     }
     let mut objects = merged(checkout)?;
-    prove(checkout, &objects)?;
+    let of_kinds = of_kinds(checkout)?;
+    limit(&mut objects, &of_kinds);
+    prove(checkout, &objects, of_kinds)?;
     let defaults = values::Defaults::take(&mut objects, image)?;
     let settings = values::settings(&defaults);
     let mut files = vec![
@@ -139,12 +150,14 @@ pub(crate) fn write(files: &[File], folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is rendered with those components, by key. The Namespace is left out: it is Helm's
+/// What is rendered with those components and kinds, by key. The Namespace is left out: it is Helm's
 /// (`--namespace`, `--create-namespace`).
 fn rendered(checkout: &Checkout, with: &BTreeSet<Component>) -> Result<BTreeMap<Key, Value>> {
     let order = COMPONENTS.iter().map(|(name, _)| *name);
     let components: Vec<&str> = order.filter(|name| with.contains(name)).collect();
-    let objects = checkout.render(&components)?;
+    let kinds = REGISTRY.iter().copied();
+    let kinds: Vec<&Kind> = kinds.filter(|kind| with.contains(kind.name)).collect();
+    let objects = checkout.render("default", IMAGE, &kinds, &components)?;
     let installed = objects.into_iter().filter(|it| it["kind"] != "Namespace");
     Ok(installed
         .map(|object| {
@@ -154,9 +167,46 @@ fn rendered(checkout: &Checkout, with: &BTreeSet<Component>) -> Result<BTreeMap<
         .collect())
 }
 
-/// The objects of config/default and all components.
+fn names(kinds: &[&'static Kind]) -> BTreeSet<Component> {
+    kinds.iter().map(|kind| kind.name).collect()
+}
+
+fn all_components() -> BTreeSet<Component> {
+    COMPONENTS.iter().map(|(name, _)| *name).collect()
+}
+
+/// What is rendered for each kind alone, without components and with all.
+fn of_kinds(checkout: &Checkout) -> Result<Vec<(Component, Rendering)>> {
+    let mut all = Vec::new();
+    for kind in REGISTRY {
+        for mut with in [BTreeSet::new(), all_components()] {
+            with.insert(kind.name);
+            let objects = rendered(checkout, &with)?;
+            all.push((kind.name, Rendering { with, objects }));
+        }
+    }
+    Ok(all)
+}
+
+/// Makes what only some of the kinds have depend on those.
+fn limit(objects: &mut BTreeMap<Key, Object>, of_kinds: &[(Component, Rendering)]) {
+    // An object is a part of what a kind has.
+    let nothing = Value::Null;
+    let whole: Vec<(Component, &Value)> =
+        of_kinds.iter().map(|(kind, _)| (*kind, &nothing)).collect();
+    for (key, object) in objects {
+        let found: Vec<(Component, &Value)> = of_kinds
+            .iter()
+            .filter_map(|(kind, it)| Some((*kind, it.objects.get(key)?)))
+            .collect();
+        object.tree.limit(&found);
+        object.when.extend(tree::only(&found, &whole));
+    }
+}
+
+/// The objects of config/default and all components, for all kinds.
 fn merged(checkout: &Checkout) -> Result<BTreeMap<Key, Object>> {
-    let mut with = BTreeSet::new();
+    let mut with = names(REGISTRY);
     let mut before = rendered(checkout, &with)?;
     let mut objects: BTreeMap<Key, Object> = before
         .iter()
@@ -199,10 +249,14 @@ fn merged(checkout: &Checkout) -> Result<BTreeMap<Key, Object>> {
     Ok(objects)
 }
 
-/// Compares what the conditions leave with what kustomize renders: without components, with each, with each but one, and
-/// with all.
-fn prove(checkout: &Checkout, objects: &BTreeMap<Key, Object>) -> Result<()> {
-    let all: BTreeSet<Component> = COMPONENTS.iter().map(|(name, _)| *name).collect();
+/// Compares what the conditions leave with what kustomize renders: for all kinds without components, with each, with
+/// each but one, and with all; for the kinds that are on by default and for each alone, with no component and with all.
+fn prove(
+    checkout: &Checkout,
+    objects: &BTreeMap<Key, Object>,
+    of_kinds: Vec<(Component, Rendering)>,
+) -> Result<()> {
+    let all = all_components();
     let mut sets = vec![BTreeSet::new(), all.clone()];
     for (component, _) in COMPONENTS {
         let mut one = BTreeSet::from([component]);
@@ -216,18 +270,25 @@ fn prove(checkout: &Checkout, objects: &BTreeMap<Key, Object>) -> Result<()> {
         }
         sets.extend([one, rest]);
     }
-    for with in sets {
+    let mut renderings: Vec<Rendering> = of_kinds.into_iter().map(|(_, it)| it).collect();
+    let defaults = [BTreeSet::new(), all].map(|with| &with | &names(&kinds::by_default()));
+    let sets = sets.into_iter().map(|with| &with | &names(REGISTRY));
+    for with in sets.chain(defaults) {
+        let objects = rendered(checkout, &with)?;
+        renderings.push(Rendering { with, objects });
+    }
+    for rendering in renderings {
+        let (with, expected) = (rendering.with, rendering.objects);
         let left: BTreeMap<&Key, Value> = objects
             .iter()
             .filter(|(_, object)| tree::holds(&object.when, &with))
             .map(|(key, object)| (key, object.tree.evaluate(&with)))
             .collect();
-        let expected = rendered(checkout, &with)?;
         let keys: BTreeSet<&Key> = expected.keys().chain(left.keys().copied()).collect();
         for key in keys {
             if left.get(key) != expected.get(key) {
                 bail!(
-                    "{}: conditions cannot express the difference that these components make: {with:?}",
+                    "{}: conditions cannot express the difference that these components and kinds make: {with:?}",
                     key.1
                 );
             }
@@ -246,6 +307,15 @@ fn expression(literal: &Literal) -> String {
     match literal {
         Literal::With(component) => of(component).to_owned(),
         Literal::Without(component) => format!("not ({})", of(component)),
+        Literal::AnyOf(kinds) => {
+            let has = kinds
+                .iter()
+                .map(|kind| format!("has {kind:?} $.Values.kinds"));
+            match has.collect::<Vec<_>>().as_slice() {
+                [one] => one.clone(),
+                some => format!("or ({})", some.join(") (")),
+            }
+        }
         Literal::Value(expression) => (*expression).to_owned(),
     }
 }

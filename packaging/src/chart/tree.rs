@@ -4,19 +4,24 @@
 //! as conditions on the parts that differ. [`Tree::evaluate`] is the way back: what the conditions leave of the tree with
 //! some components. The generator compares that with what kustomize renders, so that a difference which conditions cannot
 //! express is found here and not in a cluster.
+//!
+//! The same for kinds: the tree is of all of them, and [`Tree::limit`] makes its parts depend on the kinds that have
+//! them. What is rendered for several kinds is what is rendered for each of them, together.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// The name of a folder of config/components.
+/// The name of a folder of config/components, or of a kind.
 pub(super) type Component = &'static str;
 
 /// What a part of an object depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Literal {
     With(Component),
     Without(Component),
+    /// With at least one of these kinds.
+    AnyOf(BTreeSet<Component>),
     /// An expression of Go templates on the chart's values.
     Value(&'static str),
 }
@@ -73,17 +78,18 @@ impl From<&Value> for Tree {
     }
 }
 
-/// Whether the condition holds with those components.
+/// Whether the condition holds with those components and kinds.
 pub(super) fn holds(condition: &Condition, with: &BTreeSet<Component>) -> bool {
     condition.iter().all(|literal| match literal {
         Literal::With(component) => with.contains(component),
         Literal::Without(component) => !with.contains(component),
+        Literal::AnyOf(kinds) => !kinds.is_disjoint(with),
         Literal::Value(_) => true,
     })
 }
 
 impl Tree {
-    /// The value that the conditions leave with those components.
+    /// The value that the conditions leave with those components and kinds.
     pub(super) fn evaluate(&self, with: &BTreeSet<Component>) -> Value {
         match self {
             Self::Scalar(value) => value.clone(),
@@ -119,6 +125,32 @@ impl Tree {
         }
     }
 
+    /// Makes the parts that only some of the kinds have depend on those. `of_kinds` has the tree's value for kinds that are
+    /// alone, each perhaps several times: with different components.
+    pub(super) fn limit(&mut self, of_kinds: &[(Component, &Value)]) {
+        match self {
+            Self::Map(entries) => {
+                for entry in entries {
+                    let found = each(of_kinds, |value| value.get(&entry.key));
+                    entry.tree.limit(&found);
+                    entry.when.extend(only(&found, of_kinds));
+                }
+            }
+            Self::List(items) => {
+                for item in items {
+                    let this = item.tree.evaluate(&BTreeSet::new());
+                    let found = each(of_kinds, |value| {
+                        let mut others = value.as_array()?.iter();
+                        others.find(|other| is_same(&this, other, this["name"].is_string()))
+                    });
+                    item.tree.limit(&found);
+                    item.when.extend(only(&found, of_kinds));
+                }
+            }
+            Self::Scalar(_) | Self::Lines(_) => {}
+        }
+    }
+
     /// Whether [`merge`](Self::merge) can take in the difference. An emptied list is one that another value replaces:
     /// a list whose items all have conditions would be null without any.
     fn merges(&self, after: &Value) -> bool {
@@ -127,6 +159,39 @@ impl Tree {
             (Self::List(_), Value::Array(after)) => !after.is_empty(),
             _ => false,
         }
+    }
+}
+
+/// A part of the value of each kind that has it.
+fn each<'a>(
+    of_kinds: &[(Component, &'a Value)],
+    part: impl Fn(&'a Value) -> Option<&'a Value>,
+) -> Vec<(Component, &'a Value)> {
+    let found = of_kinds.iter();
+    found
+        .filter_map(|(kind, value)| Some((*kind, part(value)?)))
+        .collect()
+}
+
+/// The condition of a part that was found for those kinds, of all that have the whole. A part that was found for none is
+/// there only with some components, and no kind decides on it.
+pub(super) fn only(
+    found: &[(Component, &Value)],
+    whole: &[(Component, &Value)],
+) -> Option<Literal> {
+    let kinds = |of: &[(Component, &Value)]| -> BTreeSet<Component> {
+        of.iter().map(|(kind, _)| *kind).collect()
+    };
+    let (found, whole) = (kinds(found), kinds(whole));
+    (found != whole && !found.is_empty()).then_some(Literal::AnyOf(found))
+}
+
+/// Whether two items of a list are the same one: by their names, if they are `named`, else by equality.
+fn is_same(a: &Value, b: &Value, named: bool) -> bool {
+    if named {
+        a["name"] == b["name"]
+    } else {
+        a == b
     }
 }
 
@@ -185,13 +250,7 @@ fn merge_list(
         .map(|item| item.tree.evaluate(with))
         .collect();
     let named = before.iter().chain(after).all(|it| it["name"].is_string());
-    let same = |a: &Value, b: &Value| {
-        if named {
-            a["name"] == b["name"]
-        } else {
-            a == b
-        }
-    };
+    let same = |a: &Value, b: &Value| is_same(a, b, named);
     let mut matched = common(&before, after, same).into_iter().peekable();
     let (mut index, mut taken) = (0, 0);
     let add = |items: &mut Vec<Item>, values: &[Value]| {
@@ -280,5 +339,51 @@ mod tests {
         let mut alone = base.clone();
         alone["args"] = json!(["run", "--a", "--c"]);
         assert_eq!(tree.evaluate(&with(&["two"])), alone);
+    }
+
+    #[test]
+    fn parts_depend_on_the_kinds_that_have_them() {
+        let all = json!({
+            "rules": [["pods"], ["ats"], ["foos"], ["events"]],
+            "webhooks": [{"name": "mat", "path": "/at"}, {"name": "mfoo", "path": "/foo"}],
+            "metadata": {"name": "x", "labels": {"of-foo": "y"}},
+        });
+        let at = json!({
+            "rules": [["pods"], ["ats"], ["events"]],
+            "webhooks": [{"name": "mat", "path": "/at"}],
+            "metadata": {"name": "x", "labels": {}},
+        });
+        let foo = json!({
+            "rules": [["foos"], ["events"]],
+            "webhooks": [{"name": "mfoo", "path": "/foo"}],
+            "metadata": {"name": "x", "labels": {"of-foo": "y"}},
+        });
+        let mut tree = Tree::from(&all);
+        tree.limit(&[("at", &at), ("foo", &foo)]);
+        assert_eq!(tree.evaluate(&with(&["at"])), at);
+        assert_eq!(tree.evaluate(&with(&["foo"])), foo);
+        assert_eq!(tree.evaluate(&with(&["at", "foo"])), all);
+        // What all have depends on none; what none has here depends on components.
+        assert_eq!(tree.evaluate(&with(&[]))["rules"], json!([["events"]]));
+        assert_eq!(only(&[], &[("at", &at)]), None);
+    }
+
+    #[test]
+    fn what_a_kind_has_with_a_component_is_found_there() {
+        let (plain, more) = (
+            json!({"args": ["run"]}),
+            json!({"args": ["run", "--of-foo"]}),
+        );
+        let mut tree = Tree::from(&plain);
+        tree.merge("one", &with(&["at", "foo"]), &more);
+        tree.limit(&[
+            ("at", &plain),
+            ("at", &plain),
+            ("foo", &plain),
+            ("foo", &more),
+        ]);
+        assert_eq!(tree.evaluate(&with(&["one", "foo"])), more);
+        assert_eq!(tree.evaluate(&with(&["one", "at"])), plain);
+        assert_eq!(tree.evaluate(&with(&["foo"])), plain);
     }
 }

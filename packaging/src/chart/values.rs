@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, bail};
+use my_operator::kinds::{self, Kind, REGISTRY};
 use serde_json::{Map, Value, json};
 
 use super::tree::{Entry, Item, Literal, Tree};
@@ -347,6 +348,10 @@ fn affinity(deployment: &mut Tree) -> Result<()> {
     Ok(())
 }
 
+fn names(kinds: &[&Kind]) -> Value {
+    kinds.iter().map(|kind| kind.name).collect()
+}
+
 /// Every value, in the order of values.yaml.
 pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
     let boolean = || json!({ "type": "boolean" });
@@ -492,6 +497,24 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
             "Environment variables of the operator: `[{name: X, value: Y}]`.",
         ),
         setting(
+            "kinds",
+            names(&kinds::by_default()),
+            json!({
+                "type": "array",
+                "minItems": 1,
+                "uniqueItems": true,
+                "items": { "enum": names(REGISTRY) },
+            }),
+            &format!(
+                "The kinds to install and serve, of {}: no CRD, right or webhook is there for another.",
+                REGISTRY
+                    .iter()
+                    .map(|kind| kind.name)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        ),
+        setting(
             "crds.install",
             json!(true),
             boolean(),
@@ -507,7 +530,7 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
             "namespaces",
             json!([]),
             labels(),
-            "Work in these namespaces only; they must exist. Component `namespaced`. The sample kinds keep roles and webhooks for the whole cluster.",
+            "Work in these namespaces only; they must exist. Component `namespaced`.",
         ),
         setting(
             "certManager.enable",
@@ -569,12 +592,6 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
             // It ends up in a YAML string in double quotes, and a path follows.
             json!({ "type": "string", "pattern": "^(https?://[^\\s\"\\\\]+/)?$" }),
             "What every runbook_url of the alerts begins with, such as https://example.com/my-operator/blob/main/. Without it they are paths in this repository.",
-        ),
-        setting(
-            "sampleKinds.enable",
-            json!(false),
-            boolean(),
-            "The kinds that are off by default. Component `sample-kinds`.",
         ),
         setting(
             "webhookClientCa.enable",

@@ -354,7 +354,7 @@ fn is_product(before: &str, after: &str, place: &Place<'_>) -> bool {
 }
 
 fn others_than_namespaced(when: &Condition) -> Condition {
-    let all = when.iter().copied();
+    let all = when.iter().cloned();
     all.filter(|literal| *literal != Literal::With(NAMESPACED))
         .collect()
 }

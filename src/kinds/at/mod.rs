@@ -51,6 +51,7 @@ pub const KIND: Kind = Kind {
     by_default: true,
     crd: crd::crd,
     admission: Admission::of::<admission::AtRules>(),
+    pod_templates: &["spec.template"],
     permissions: &[
         Permission {
             group: "",
@@ -75,6 +76,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     cluster_permissions: &[],
+    images: &[admission::DEFAULT_IMAGE],
     samples: &[
         Sample {
             file: "cnat_v1alpha1_at.yaml",

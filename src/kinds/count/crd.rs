@@ -1,4 +1,4 @@
-//! The types of the kind, and the CRD generated from them.
+//! The types of the kind, and the CRD generated from them. Rust clients may use the types (docs/clients.md).
 
 // Each printer column is an attribute of the same name, which clippy takes for duplicates.
 #![allow(clippy::duplicated_attributes)]

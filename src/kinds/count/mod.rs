@@ -26,6 +26,7 @@ pub const KIND: Kind = Kind {
     by_default: false,
     crd: crd::crd,
     admission: Admission::of::<admission::CountRules>(),
+    pod_templates: &[],
     permissions: &[
         Permission {
             group: "",
@@ -45,6 +46,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     cluster_permissions: &[],
+    images: &[],
     samples: &[
         Sample {
             file: "demo_v1_count.yaml",

@@ -1,4 +1,4 @@
-//! The types of `CronTab`, and the CRD made from them.
+//! The types of `CronTab`, and the CRD made from them. Rust clients may use the types (docs/clients.md).
 //!
 //! The schema bounds one field, `spec.replicas`: `kubectl scale` writes it past every webhook. All
 //! other bounds are the webhook's to word.
@@ -98,7 +98,7 @@ use my_operator_runtime::reconcile::condition::Condition;
     )
 )]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct CronTabSpec {
+pub struct CronTabSpec {
     /// When to run, as a CronJob has it: minute (0-59), hour (0-23), day of month (1-31), month
     /// (1-12 or jan-dec) and day of week (0-6 or sun-sat), each a list of values, ranges and steps
     /// such as 0,30 or 9-17 or */5, with * or ? for any; or @hourly, @daily, @midnight, @weekly,
@@ -106,68 +106,68 @@ pub(crate) struct CronTabSpec {
     /// are restricted, either will do. At most 1024 bytes; no time zone (see timeZone), no seconds,
     /// no days that never come. Default: 5 0 * * *, five past midnight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cron_spec: Option<String>,
+    pub cron_spec: Option<String>,
 
     /// The image of the container, such as busybox:1.37. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) image: Option<String>,
+    pub image: Option<String>,
 
     /// How many pods each run has, at a time and in all, 1 to 10; kubectl scale sets it too. A run
     /// that has begun keeps its number. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10))]
-    pub(crate) replicas: Option<i32>,
+    pub replicas: Option<i32>,
 
     /// The time zone by whose clocks cronSpec goes, by its name in the IANA database, such as
     /// Europe/Berlin, letter for letter. Default: Etc/UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) time_zone: Option<String>,
+    pub time_zone: Option<String>,
 
     /// Whether no run is started; those that have begun go on. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) suspend: Option<bool>,
+    pub suspend: Option<bool>,
 
     /// The program that is run and its arguments, as in any container: $(NAME) stands for an
     /// environment variable, and $$ for a $. At most 256 items of at most 32768 bytes each. Default:
     /// what the image says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) command: Option<Vec<String>>,
+    pub command: Option<Vec<String>>,
 }
 
 /// What is seen of the CronJob, and when it comes next.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct CronTabStatus {
+pub struct CronTabStatus {
     /// The metadata.generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) observed_generation: Option<i64>,
+    pub observed_generation: Option<i64>,
 
     /// How many pods the next run has, as the CronJob says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) replicas: Option<i32>,
+    pub replicas: Option<i32>,
 
     /// When the next run is due. Absent when none is: suspended, the spec is not accepted, the CronJob is
     /// not as it should be (see the condition Degraded), or no day within five years fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) next_schedule_time: Option<DateTime<Utc>>,
+    pub next_schedule_time: Option<DateTime<Utc>>,
 
     /// When the last run was due that was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) last_schedule_time: Option<DateTime<Utc>>,
+    pub last_schedule_time: Option<DateTime<Utc>>,
 
     /// How many runs are going on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) active: Option<i32>,
+    pub active: Option<i32>,
 
     /// What was observed, by type. Accepted: the spec is valid. Ready: the CronJob is as the spec
     /// says, and a next run is due (when False, the reason is Suspended, NeverDue or what is in the
     /// way). Degraded: the CronJob cannot be made or put right, and the reason says why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) conditions: Vec<Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 /// The CRD.
-pub(crate) fn crd() -> CustomResourceDefinition {
+pub fn crd() -> CustomResourceDefinition {
     schema::finish(CronTab::crd())
 }
 

@@ -8,7 +8,7 @@
 //!    itself does not report (kubernetes/kubernetes#78564).
 
 mod admission;
-mod crd;
+pub mod crd;
 mod decide;
 mod status;
 
@@ -22,6 +22,7 @@ pub const KIND: Kind = Kind {
     by_default: false,
     crd: crd::crd,
     admission: Admission::of::<admission::CronTabRules>(),
+    pod_templates: &[],
     permissions: &[
         Permission {
             group: "batch",
@@ -47,6 +48,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     cluster_permissions: &[],
+    images: &[],
     samples: &[
         Sample {
             file: "stable_v1_crontab.yaml",

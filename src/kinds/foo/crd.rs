@@ -1,4 +1,4 @@
-//! The types of the kind, and the CRD generated from them.
+//! The types of the kind, and the CRD generated from them. Rust clients may use the types (docs/clients.md).
 
 // Each printer column is an attribute of the same name, which clippy takes for duplicates.
 #![allow(clippy::duplicated_attributes)]
@@ -60,42 +60,42 @@ const UNAPPROVED: &str = "unapproved, experimental-only: this is the kind of kub
     )
 )]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FooSpec {
+pub struct FooSpec {
     /// The name of the Deployment that is made and kept in the namespace of the Foo: a DNS label, at
     /// most 63 lower case letters, digits and hyphens, a hyphen neither first nor last. Required.
     /// When it is changed, the Deployment of the new name is made and the one of the old name is
     /// deleted. A Deployment of that name that is not this Foo's is left alone, and so is the one
     /// of the old name until the new one can be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) deployment_name: Option<String>,
+    pub deployment_name: Option<String>,
 
     /// How many pods the Deployment has, 1 to 10. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) replicas: Option<i32>,
+    pub replicas: Option<i32>,
 }
 
 /// What the operator saw last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FooStatus {
+pub struct FooStatus {
     /// The metadata.generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) observed_generation: Option<i64>,
+    pub observed_generation: Option<i64>,
 
     /// How many pods of the Deployment are available, as the Deployment itself counts them. 0 while
     /// there is no Deployment of this Foo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) available_replicas: Option<i32>,
+    pub available_replicas: Option<i32>,
 
     /// What was observed, by type. Accepted: the spec is valid. Available: the Deployment has all its
     /// pods, and they are available. Degraded: something keeps the Deployment from being as the spec
     /// says, and the message says what it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) conditions: Vec<Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 /// The CRD, marked as unapproved.
-pub(crate) fn crd() -> CustomResourceDefinition {
+pub fn crd() -> CustomResourceDefinition {
     let mut crd = schema::finish(Foo::crd());
     let annotations = crd.metadata.annotations.get_or_insert_default();
     annotations.insert(APPROVAL.to_owned(), UNAPPROVED.to_owned());

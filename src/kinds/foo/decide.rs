@@ -12,6 +12,9 @@ use crate::kinds::shared::owned_child::{
     Desired, Done, KeptEqual, Observation, Owner, Parent, Report,
 };
 
+/// The image of every Foo's pods.
+pub(super) const IMAGE: &str = "nginx:latest";
+
 /// The kind, for the reconciler of owned children.
 #[derive(Debug)]
 pub(crate) struct Foos;
@@ -76,7 +79,7 @@ fn fields(name: &str, spec: &FooSpec) -> Value {
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "nginx", "image": "nginx:latest"}]},
+                "spec": {"containers": [{"name": "nginx", "image": IMAGE}]},
             },
         },
     })

@@ -6,7 +6,7 @@
 //! keeps the Deployment equal to it. [`status`] builds the status and the Event.
 
 mod admission;
-mod crd;
+pub mod crd;
 mod decide;
 mod status;
 
@@ -20,6 +20,7 @@ pub const KIND: Kind = Kind {
     by_default: false,
     crd: crd::crd,
     admission: Admission::of::<admission::FooRules>(),
+    pod_templates: &[],
     permissions: &[
         Permission {
             group: "apps",
@@ -45,6 +46,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     cluster_permissions: &[],
+    images: &[decide::IMAGE],
     samples: &[
         Sample {
             file: "samplecontroller_v1alpha1_foo.yaml",

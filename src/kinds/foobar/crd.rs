@@ -1,4 +1,4 @@
-//! The types of the kind, and the CRD generated from them.
+//! The types of the kind, and the CRD generated from them. Rust clients may use the types (docs/clients.md).
 
 // Each printer column is an attribute of the same name, which clippy takes for duplicates.
 #![allow(clippy::duplicated_attributes)]
@@ -80,34 +80,34 @@ use my_operator_runtime::reconcile::condition::Condition;
     )
 )]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FooBarSpec {
+pub struct FooBarSpec {
     /// What the command finds in its environment as FOO, exactly as it is written here: a
     /// $(NAME) in it is not expanded. At most 32768 bytes, no NUL character. Default: none, and FOO
     /// is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) foo: Option<String>,
+    pub foo: Option<String>,
 
     /// What the command finds in its environment as BARZ. It is a text, so "false", "1" and the like
     /// need quotes in YAML. The rules of foo hold for it. Default: none, and BARZ is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) barz: Option<String>,
+    pub barz: Option<String>,
 
     /// The command, given to sh -c as one argument, so that quotes, pipes, variables and several
     /// lines work: echo "$FOO" prints foo. It reaches the shell exactly as it is written here:
     /// $(NAME) is the shell's and not expanded by Kubernetes. At most 32768 bytes, no NUL
     /// character. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) command: Option<String>,
+    pub command: Option<String>,
 
     /// The image of the container that runs the command; it must hold sh, and work for a user that
     /// is not root. Default: bash:5.3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) image: Option<String>,
+    pub image: Option<String>,
 }
 
 /// Where the run of the present generation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// The command has not begun.
     Pending,
     /// The command runs.
@@ -128,29 +128,29 @@ impl Phase {
 /// What became of the command, as the operator saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FooBarStatus {
+pub struct FooBarStatus {
     /// Where the run of this generation stands: Pending (not begun), Running, Succeeded (exit code
     /// 0) or Failed (any other end, also an end that was not seen).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) phase: Option<Phase>,
+    pub phase: Option<Phase>,
 
     /// The metadata.generation of the spec that this status speaks of. If it is behind the object's
     /// own, the rest is that of an earlier run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) observed_generation: Option<i64>,
+    pub observed_generation: Option<i64>,
 
     /// The name of the Job that runs the command: the object's own, a hyphen, and the generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) job_name: Option<String>,
+    pub job_name: Option<String>,
 
     /// The UID of the one Job that may run the command for this generation. Once it is recorded no
     /// other Job is made for it, whatever becomes of this one.
     #[serde(default, rename = "jobUID", skip_serializing_if = "Option::is_none")]
-    pub(crate) job_uid: Option<String>,
+    pub job_uid: Option<String>,
 
     /// The exit code of the command, where it ran to an end that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) exit_code: Option<i32>,
+    pub exit_code: Option<i32>,
 
     /// What was observed, by type. Accepted: the spec is valid; nothing is run for one that is not,
     /// and phase, jobName and exitCode stay those of the run before.
@@ -159,12 +159,12 @@ pub(crate) struct FooBarStatus {
     /// while True. Degraded: something keeps the Job from being made or from running, which the reason
     /// names, such as `JobExists`; the message says what it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) conditions: Vec<Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 /// The CRD. Nothing in it is required: the API server validates the schema before it calls
 /// webhooks, so a rule here would hide the webhook's complete and better worded list.
-pub(crate) fn crd() -> CustomResourceDefinition {
+pub fn crd() -> CustomResourceDefinition {
     schema::finish(FooBar::crd())
 }
 

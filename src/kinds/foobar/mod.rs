@@ -13,7 +13,7 @@
 //! kept for debugging. One whose command may be running is never deleted.
 
 mod admission;
-mod crd;
+pub mod crd;
 mod decide;
 mod job;
 mod status;
@@ -28,6 +28,7 @@ pub const KIND: Kind = Kind {
     by_default: false,
     crd: crd::crd,
     admission: Admission::of::<admission::FooBarRules>(),
+    pod_templates: &[],
     permissions: &[
         Permission {
             group: "",
@@ -59,6 +60,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     cluster_permissions: &[],
+    images: &[admission::DEFAULT_IMAGE],
     samples: &[
         Sample {
             file: "k8s_v1_foobar.yaml",

@@ -1,4 +1,4 @@
-//! The types of `Memcached`, and the CRD generated from them.
+//! The types of `Memcached`, and the CRD generated from them. Rust clients may use the types (docs/clients.md).
 //!
 //! The schema bounds one field, `spec.size`, because `kubectl scale` bypasses the webhooks. The
 //! webhook words all other bounds.
@@ -75,68 +75,68 @@ use my_operator_runtime::reconcile::condition::Condition;
     )
 )]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct MemcachedSpec {
+pub struct MemcachedSpec {
     /// How many servers to run, 0 to 2147483647. Required. kubectl scale sets it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
-    pub(crate) size: Option<i32>,
+    pub size: Option<i32>,
 
     /// The image of the servers; it must hold the program memcached, which is run as user 1001.
     /// Default: memcached:1.4.36-alpine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) image: Option<String>,
+    pub image: Option<String>,
 
     /// How much memory each server may use for its items, in MiB, 2 to 1048576; a server takes some
     /// more for its connections and itself. Default: not set, which is 64 for any image but the
     /// default one. That one is then started with -m=64, as its original was, which it reads as no
     /// limit at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) memory: Option<i64>,
+    pub memory: Option<i64>,
 }
 
 /// What the operator saw last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct MemcachedStatus {
+pub struct MemcachedStatus {
     /// The metadata.generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) observed_generation: Option<i64>,
+    pub observed_generation: Option<i64>,
 
     /// How many pods the Deployment has, those of an earlier spec included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) replicas: Option<i32>,
+    pub replicas: Option<i32>,
 
     /// How many of them are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ready_replicas: Option<i32>,
+    pub ready_replicas: Option<i32>,
 
     /// How many of them have been ready for the minReadySeconds of the Deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) available_replicas: Option<i32>,
+    pub available_replicas: Option<i32>,
 
     /// How many pods are of the present spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) updated_replicas: Option<i32>,
+    pub updated_replicas: Option<i32>,
 
     /// The labels of the pods, written as a selector. A HorizontalPodAutoscaler finds them by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) selector: Option<String>,
+    pub selector: Option<String>,
 
     /// The names of the pods, sorted. Pods that have ended or are being deleted are left out. Of more
     /// than 1000 pods the first 1000 are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) nodes: Option<Vec<String>>,
+    pub nodes: Option<Vec<String>>,
 
     /// Accepted: the spec is valid. Available: as many servers are available as the
     /// Deployment promises during a change. Progressing: a change has not reached every server.
     /// Degraded: a Deployment of that name is another object's, or the API server refuses the
     /// Deployment or its pods, or a change does not get on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) conditions: Vec<Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 /// The CRD.
-pub(crate) fn crd() -> CustomResourceDefinition {
+pub fn crd() -> CustomResourceDefinition {
     schema::finish(Memcached::crd())
 }
 

@@ -6,7 +6,7 @@
 //! 4. [`status`] reports on the Deployment and its pods.
 
 mod admission;
-mod crd;
+pub mod crd;
 mod decide;
 mod labels;
 mod status;
@@ -21,6 +21,7 @@ pub const KIND: Kind = Kind {
     by_default: false,
     crd: crd::crd,
     admission: Admission::of::<admission::MemcachedRules>(),
+    pod_templates: &[],
     permissions: &[
         Permission {
             group: "apps",
@@ -51,6 +52,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     cluster_permissions: &[],
+    images: &[admission::DEFAULT_IMAGE],
     samples: &[
         Sample {
             file: "cache_v1alpha1_memcached.yaml",

@@ -56,6 +56,7 @@ pub const KIND: Kind = Kind {
     by_default: true,
     crd: crd::crd,
     admission: Admission::of::<admission::MyDaemonSetRules>(),
+    pod_templates: &["spec.template"],
     permissions: &[
         Permission {
             group: "",
@@ -91,6 +92,7 @@ pub const KIND: Kind = Kind {
         resource: "nodes",
         verbs: &["get", "list", "watch"],
     }],
+    images: &[],
     samples: &[
         Sample {
             file: "apps_v1beta1_mydaemonset.yaml",

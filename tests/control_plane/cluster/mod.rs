@@ -2,6 +2,7 @@
 //! control plane and one operator; each has a namespace of its own.
 
 mod at;
+mod clients;
 mod figures;
 mod mydaemonset;
 mod refusals;

@@ -10,10 +10,10 @@ use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::harness::{
-    Kubectl, NAMESPACE, Operator, Said, checkout, every_kind, operator_kubeconfig, sample_path,
-    shared_plane, wait_for,
+    Kubectl, NAMESPACE, Operator, Said, checkout, operator_kubeconfig, sample_path, shared_plane,
+    wait_for,
 };
-use crate::install::{hack, kubectl, part, rendered};
+use crate::install::{assert_serves_every_kind, hack, kubectl, part, rendered};
 
 /// The programs of cert-manager and Prometheus do not run here: only the names and shape of their objects are checked.
 const OTHERS: &str = "
@@ -373,7 +373,7 @@ async fn with_sample_kinds_it_has_every_kind_with_cert_manager_beside_them_too()
     for components in ["sample-kinds", "cert-manager sample-kinds"] {
         let all = rendered(cluster, components).await;
         let deployment = part(&all, &["kind: Deployment"]);
-        assert!(deployment.contains(&every_kind()), "{deployment}");
+        assert_serves_every_kind(&deployment);
         for configuration in ["Mutating", "Validating"] {
             let kind = format!("kind: {configuration}WebhookConfiguration");
             let configuration = part(&all, &[&kind]);

@@ -8,8 +8,8 @@ use my_operator_cluster::{Cluster, Options};
 use serde_json::Value;
 
 use crate::harness::install::restart_controller_manager;
-use crate::harness::{Kubectl, NAMESPACE, OwnPlane, Said, checkout, every_kind, run, sample_path};
-use crate::install::{environment, hack, rendered, script};
+use crate::harness::{Kubectl, NAMESPACE, OwnPlane, Said, checkout, run, sample_path};
+use crate::install::{assert_serves_every_kind, environment, hack, rendered, script};
 
 const IMAGE: &str = "example.com:5000/team/my-operator:1";
 const DEPLOYMENT: &str = "deployment/my-operator-controller-manager";
@@ -300,7 +300,7 @@ async fn the_component_sample_kinds_comes_and_goes() {
     let arguments = own
         .field(DEPLOYMENT, "{.spec.template.spec.containers[*].args}")
         .await;
-    assert!(arguments.contains(&every_kind()), "{arguments}");
+    assert_serves_every_kind(&arguments);
     let resources = "{.webhooks[*].rules[*].resources[*]}";
     for configuration in [
         "mutatingwebhookconfiguration/my-operator-mutating-webhook-configuration",

@@ -5,11 +5,13 @@ mod chart;
 mod components;
 mod context;
 mod deploy;
+mod kinds;
 mod operator_policy;
 
 use std::process::Command;
 
 use crate::harness::{self, Said, checkout, run};
+use my_operator::kinds::REGISTRY;
 use my_operator_cluster::Cluster;
 
 /// Lets a program run in the checkout, against that cluster.
@@ -54,6 +56,15 @@ async fn kubectl(cluster: &Cluster, args: &str, input: &str) -> Said {
     let mut command = Command::new(harness::counting_kubectl(cluster));
     environment(cluster, command.args(args.split_whitespace())).await;
     run(&mut command, input).await
+}
+
+/// Asserts that with these arguments the operator serves every kind.
+fn assert_serves_every_kind(arguments: &str) {
+    for kind in REGISTRY {
+        let argument = format!("--kinds={}", kind.name);
+        assert!(arguments.contains(&argument), "{argument}: {arguments}");
+    }
+    assert_eq!(arguments.matches("--kinds=").count(), REGISTRY.len());
 }
 
 /// The documents of a rendering that contain all of these words.
