@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use kube::config::Kubeconfig;
 use my_operator::kinds::at::crd::At;
 use my_operator::kinds::mydaemonset::crd::MyDaemonSet;
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{self, Instant};
 
 use crate::connection::{Connection, Failure, Flags, Kind};
-use crate::{Program, at, block_on, mydaemonset, terminal};
+use crate::{Program, at, block_on, flags, mydaemonset, terminal};
 
 /// What the names of plugins begin with.
 pub(crate) const PLUGIN_PREFIX: &str = "kubectl-";
@@ -84,6 +84,7 @@ const KNOWN: &[Known] = &[
     known("kubectl-at", "cat", AT, ats),
     known("kubectl-at", "logs", AT, ats),
     known("kubectl-at", "resume", AT, ats),
+    known("kubectl-at", "from", None, sources),
     known("kubectl-atrm", "names", AT, ats),
     known("kubectl-mydaemonset", "name", SET, sets),
     known("kubectl-mydaemonset", "names", SET, sets),
@@ -131,6 +132,29 @@ fn either_way<'a>(search: &'a Search<'a>) -> Found<'a> {
     })
 }
 
+/// What has a pod template: objects with their kind.
+fn sources<'a>(search: &'a Search<'a>) -> Found<'a> {
+    Box::pin(async {
+        let mut found = Vec::new();
+        for source in at::SOURCES {
+            let (word, start) = match search.start.split_once('/') {
+                Some((word, start)) if source.kind.is(word) => (word, start),
+                None if source.word().starts_with(search.start) => (source.word(), ""),
+                _ => continue,
+            };
+            let client = search.connection.client.clone();
+            let namespace = &search.connection.namespace;
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(client, namespace, &(source.resource)());
+            let search = Search { start, ..*search };
+            // Some kinds may not be there, or not for this user.
+            let names = search.names(api).await.unwrap_or_default();
+            found.extend(names.iter().map(|name| format!("{word}/{name}")));
+        }
+        Ok(found)
+    })
+}
+
 fn revisions<'a>(search: &'a Search<'a>) -> Found<'a> {
     Box::pin(async {
         let Some(name) = search.given.first() else {
@@ -173,6 +197,7 @@ impl Search<'_> {
 
 /// Prints the candidates for the last of the words, which may be empty.
 pub(crate) fn run(program: &Program, words: &[OsString]) -> io::Result<()> {
+    let command = flags::beside(words, (program.command)());
     let words: Vec<String> = words
         .iter()
         .map(|word| word.to_string_lossy().into_owned())
@@ -181,7 +206,7 @@ pub(crate) fn run(program: &Program, words: &[OsString]) -> io::Result<()> {
         Some((current, before)) => (current.as_str(), before),
         None => ("", [].as_slice()),
     };
-    let wanted = wanted(&(program.command)(), before, current);
+    let wanted = wanted(&command, before, current);
     let (candidates, directive) = match wanted {
         Wanted::Words(words) => (words, NO_FILES),
         Wanted::Files => (Vec::new(), FILES),
@@ -362,9 +387,10 @@ fn values(
     start: &str,
     given: &[String],
 ) -> Vec<String> {
-    let words = std::iter::once(program.name.to_owned()).chain(before.iter().cloned());
+    let words = std::iter::once(program.name).chain(before.iter().map(String::as_str));
+    let words: Vec<OsString> = words.map(OsString::from).collect();
     let matches = program
-        .parser()
+        .parser(&words)
         .ignore_errors(true)
         .try_get_matches_from(words);
     let flags = matches
@@ -438,7 +464,9 @@ mod tests {
             .unwrap();
         let (current, before) = words.split_last().unwrap();
         let before: Vec<String> = before.iter().map(|&it| it.to_owned()).collect();
-        wanted(&(program.command)(), &before, current)
+        let all: Vec<OsString> = before.iter().map(OsString::from).collect();
+        let command = flags::beside(&all, (program.command)());
+        wanted(&command, &before, current)
     }
 
     fn value_of(argument: &str, prefix: &str, given: &[&str]) -> Wanted {
@@ -515,6 +543,12 @@ mod tests {
             value_of("namespace", "--namespace=", &["a"])
         );
         assert_eq!(wants("kubectl-at", &["-c", ""]), value_of("cat", "", &[]));
+        let from = ["--from=deploy/web", "-c", ""];
+        assert_eq!(wants("kubectl-at", &from), value_of("container", "", &[]));
+        assert_eq!(
+            wants("kubectl-at", &["noon", "--from", "deploy/w"]),
+            value_of("from", "", &["noon"])
+        );
         assert_eq!(
             wants("kubectl-at", &["--logs", ""]),
             value_of("logs", "", &[])

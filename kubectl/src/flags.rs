@@ -1,11 +1,29 @@
 //! Flags as kubectl takes them: the rules of its library, pflag, where those of clap differ.
 
+use std::ffi::OsString;
+
 use clap::{Arg, ArgAction, Command};
 
 /// The command, to parse with. Its help is that of the plain definitions, which is shorter.
 pub(crate) fn as_kubectl(command: Command) -> Command {
     // The last of several wins, except in lists. Scripts add flags to those of an alias.
     with_booleans(command.args_override_self(true))
+}
+
+/// The command beside these words of a command line. Next to `--from`, `-c` is a container, as everywhere in kubectl; in
+/// at(1), and alone, it shows a command.
+pub(crate) fn beside(words: &[OsString], command: Command) -> Command {
+    let mut flags = words.iter().take_while(|word| *word != "--");
+    let is_from =
+        |word: &OsString| word == "--from" || word.to_string_lossy().starts_with("--from=");
+    let takes_one = command
+        .get_arguments()
+        .any(|arg| arg.get_id() == "container");
+    if !takes_one || !flags.any(is_from) {
+        return command;
+    }
+    let command = command.mut_arg("cat", |arg| arg.short(None));
+    command.mut_arg("container", |arg| arg.short('c'))
 }
 
 fn with_booleans(command: Command) -> Command {

@@ -7,6 +7,7 @@
 pub mod at;
 pub mod complete;
 pub mod connection;
+mod containers;
 pub mod duration;
 mod flags;
 mod links;
@@ -36,9 +37,9 @@ pub struct Program {
 }
 
 impl Program {
-    /// Its flags, as kubectl takes flags.
-    pub(crate) fn parser(&self) -> clap::Command {
-        flags::as_kubectl((self.command)())
+    /// Its flags beside these words of a command line, as kubectl takes flags.
+    pub(crate) fn parser(&self, words: &[OsString]) -> clap::Command {
+        flags::as_kubectl(flags::beside(words, (self.command)()))
     }
 }
 
@@ -80,7 +81,7 @@ pub fn main() -> ExitCode {
             return written(links::write(Path::new(folder)));
         }
     }
-    let matches = match program.parser().try_get_matches_from(&arguments) {
+    let matches = match program.parser(&arguments).try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => return explain(program, &arguments, &error),
     };

@@ -131,7 +131,8 @@ mod tests {
         let program = PROGRAMS.iter().find(|it| it.name == program).unwrap();
         let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         let all = std::iter::once(OsString::from(program.name)).chain(words.iter().cloned());
-        let error = program.parser().try_get_matches_from(all).unwrap_err();
+        let parser = program.parser(&words);
+        let error = parser.try_get_matches_from(all).unwrap_err();
         mistake(&(program.command)(), &error, &words)
     }
 

@@ -151,6 +151,70 @@ spec:
 }
 
 #[tokio::test]
+async fn a_command_runs_in_the_environment_of_an_object_that_exists() {
+    let kubectl = kubectl("from").await;
+    let objects = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: config}
+data: {greeting: from a file}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+        - name: web
+          image: bash:5.3
+          command: [sleep, '600']
+          env: [{name: GREETING, value: hello}]
+          # It would end the command.
+          livenessProbe: {exec: {command: [none]}, periodSeconds: 1, failureThreshold: 1}
+          volumeMounts: [{name: config, mountPath: /config}]
+      volumes: [{name: config, configMap: {name: config}}]
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: greets}
+spec:
+  schedule: 0 0 1 1 *
+  suspend: true
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          containers:
+            - name: greets
+              image: bash:5.3
+              command: [echo]
+              args: ["$(GREETING) $(date) it's"]
+              env: [{name: GREETING, value: "a  b"}]
+---
+# Until the API server calls the webhook, an At has no defaults.
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: earlier}
+spec: {schedule: '2999-01-01T00:00:00Z', command: echo YAY}
+"#;
+    kubectl.until_applied(objects).await;
+    let script = "sleep 3; cat /config/greeting; echo \" $GREETING\"";
+    let args = ["at", "now", "--name", "reads", "--follow", "--from"];
+    let given = ["deployment/web", "--", "bash", "-c", script];
+    let ended = kubectl.run_plugin(&[&args[..], &given].concat(), "").await;
+    assert_eq!(ended.good(), "at/reads will run now\nfrom a file hello\n");
+    let args = ["at", "now", "--name", "greets", "--follow", "--from"];
+    let own = ["cronjob/greets"];
+    let ended = kubectl.run_plugin(&[&args[..], &own].concat(), "").await;
+    assert_eq!(ended.good(), "at/greets will run now\na  b $(date) it's\n");
+}
+
+#[tokio::test]
 async fn a_bad_object_is_refused_through_the_service_with_every_fault() {
     let kubectl = kubectl("bad").await;
     let said = kubectl

@@ -14,7 +14,10 @@ use serde_json::Value;
 use super::echo::{Echo, schedule};
 use super::manifest::Wish;
 use super::moment::Clock;
-use super::{follow, name, object, quote, resume, script, show, template, verdict, when};
+use super::source::Named;
+use super::{
+    argv, follow, name, object, quote, resume, script, show, source, template, verdict, when,
+};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
 use crate::{Program, block_on, duration, terminal};
@@ -34,6 +37,8 @@ const EXAMPLES: &str = "Examples:
   kubectl at 16:00 tomorrow -- ./report --all     # a program and its arguments
   echo 'date | tee /dev/stderr' | kubectl at noon # text for the shell
   kubectl at now + 5 minutes -f job.sh --follow   # and wait for its end
+  kubectl at 2am --from deployment/web -- ./migrate up  # in its environment
+  kubectl at 2am --from cronjob/report                  # its own command
   kubectl at -t 202611271600 --dry-run=server -o yaml -- ./report
   kubectl at -c report-x7k2p                      # what will run
   kubectl at --logs report-x7k2p                  # what it has written
@@ -50,7 +55,7 @@ Exit codes of --follow:
     bin_name = "kubectl at",
     version,
     after_help = EXAMPLES,
-    override_usage = "kubectl at TIMESPEC [flags] [-- COMMAND...]\n       kubectl at -c NAME\n       kubectl at --logs NAME [--follow]\n       kubectl at --resume NAME [--follow]",
+    override_usage = "kubectl at TIMESPEC [flags] [-- COMMAND...]\n       kubectl at TIMESPEC --from KIND/NAME [-c CONTAINER] [flags] [-- COMMAND...]\n       kubectl at -c NAME\n       kubectl at --logs NAME [--follow]\n       kubectl at --resume NAME [--follow]",
     group = ArgGroup::new("looks").args(["cat", "logs"]),
     // What is about an At that exists makes no new one.
     group = ArgGroup::new("existing").args(["cat", "logs", "resume"])
@@ -59,7 +64,7 @@ struct Create {
     /// When: 16:00 tomorrow, teatime fri, now + 5 minutes, 1h30m, 2026-11-24T16:00:00Z; in the time zone of TZ
     #[arg(value_name = "TIMESPEC", conflicts_with_all = ["existing", "time"], allow_negative_numbers = true)]
     timespec: Vec<String>,
-    /// The program and its arguments; from standard input if absent
+    /// The program and its arguments; if absent, that of --from, else from standard input
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["existing", "file"])]
     command: Vec<String>,
     /// When, as touch(1) takes it
@@ -88,10 +93,21 @@ struct Create {
     /// The name of the At; one is made from the command if absent
     #[arg(long, conflicts_with = "existing", help_heading = "What runs")]
     name: Option<String>,
-    /// The image of the container [default: bash:5.3]
+    /// Take what this object's pods have: image, environment, volumes and the rest
+    #[arg(long, value_name = "KIND/NAME", conflicts_with_all = ["existing", "template"], help_heading = "What runs")]
+    from: Option<String>,
+    /// The container to take; with --from, -c is the same
+    #[arg(
+        long,
+        value_name = "CONTAINER",
+        requires = "from",
+        help_heading = "What runs"
+    )]
+    container: Option<String>,
+    /// The image of the container [default: bash:5.3, or that of --from]
     #[arg(long, conflicts_with = "existing", help_heading = "What runs")]
     image: Option<String>,
-    /// The shell that gets the command after -c [default: bash]
+    /// The shell that gets the command after -c [default: bash; with --from, none or sh]
     #[arg(
         long,
         value_name = "PROGRAM",
@@ -187,18 +203,28 @@ impl Create {
                 Ok(0)
             });
         }
+        self.make()
+    }
+
+    /// Makes an At.
+    fn make(&self) -> Result<u8, Failure> {
         // A mistake in the time shows before the user types a command.
         let clock = Clock::new();
         let instant = self.instant(&clock)?;
+        let source = self.from.as_deref().map(source::parse).transpose()?;
         let template = self.template.as_deref().map(template::read);
         let template = template.transpose()?;
-        let (command, base) = self.text(&clock, instant)?;
+        let gives_command = !self.command.is_empty() || self.file.is_some();
+        let (command, base) = match &source {
+            Some(source) if !gives_command => (String::new(), name::base(source.name())),
+            _ => self.text(&clock, instant)?,
+        };
         let mut wish = Wish {
             labels: self.labels.clone(),
             schedule: schedule(instant, clock.now),
             command,
             image: self.image.clone(),
-            shell: self.shell.clone(),
+            shell: self.shell.as_deref().map(argv::by),
             service_account: self.serviceaccount.clone(),
             env: self.env.clone(),
             deadline: self.deadline,
@@ -212,7 +238,7 @@ impl Create {
             Some(name) => name.clone(),
             None => name::generated(&base),
         };
-        block_on(self.create(wish, instant))
+        block_on(self.create(wish, source.as_ref(), instant))
     }
 
     fn instant(&self, clock: &Clock) -> Result<Timestamp, Failure> {
@@ -263,21 +289,30 @@ impl Create {
         Ok((text, base))
     }
 
-    async fn create(&self, mut wish: Wish, instant: Timestamp) -> Result<u8, Failure> {
-        if self.dry_run == DryRun::Client {
+    async fn create(
+        &self,
+        mut wish: Wish,
+        source: Option<&Named>,
+        instant: Timestamp,
+    ) -> Result<u8, Failure> {
+        let connection = Connection::new(&self.connection).await;
+        let connection = match self.dry_run {
             // Without any cluster, too: only the namespace is of interest.
-            let connection = Connection::new(&self.connection).await.ok();
-            wish.namespace = connection
-                .map(|it| it.namespace)
-                .or_else(|| self.connection.namespace.clone())
-                .filter(|it| !it.is_empty())
-                .unwrap_or_else(|| "default".to_owned());
+            DryRun::Client if source.is_none() => connection.ok(),
+            _ => Some(connection?),
+        };
+        let namespace = connection.as_ref().map(|it| &it.namespace);
+        let namespace = namespace.or(self.connection.namespace.as_ref());
+        let namespace = namespace.filter(|it| !it.is_empty()).cloned();
+        wish.namespace = namespace.unwrap_or_else(|| "default".to_owned());
+        if let (Some(source), Some(connection)) = (source, &connection) {
+            self.take(connection, source, &mut wish).await?;
+        }
+        let Some(connection) = connection.filter(|_| self.dry_run != DryRun::Client) else {
             let manifest = wish.manifest()?;
             self.echo(&wish, &manifest, instant)?;
             return Ok(0);
-        }
-        let connection = Connection::new(&self.connection).await?;
-        wish.namespace.clone_from(&connection.namespace);
+        };
         let created = self.post(&connection, &wish).await?;
         let object: Value = serde_json::from_str(&created).map_err(|error| {
             Failure::Message(format!("the server's answer cannot be read: {error}"))
@@ -290,6 +325,31 @@ impl Create {
             verdict::warn(&connection, &wish.name, instant).await?;
         }
         Ok(0)
+    }
+
+    /// Takes from the object what its pods have, and its command if none is given.
+    async fn take(
+        &self,
+        connection: &Connection,
+        source: &Named,
+        wish: &mut Wish,
+    ) -> Result<(), Failure> {
+        let container = self.container.as_deref();
+        let mut taken = source.take(connection, container).await?;
+        if self.file.is_some() {
+            wish.shell.get_or_insert_with(|| argv::by(argv::SHELL));
+        } else {
+            let run = taken.run(&self.command, self.shell.as_deref(), &self.env);
+            let run = run.map_err(|what| source.wrong(&what))?;
+            wish.shell = Some(run.shell);
+            wish.command = run.command;
+        }
+        for note in &taken.notes {
+            writeln!(io::stderr(), "Note: {source} {}", terminal::harmless(note))?;
+        }
+        wish.image.get_or_insert(taken.image);
+        wish.template = Some(taken.template);
+        Ok(())
     }
 
     async fn post(&self, connection: &Connection, wish: &Wish) -> Result<String, Failure> {
@@ -347,12 +407,14 @@ fn warned(text: String) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::ffi::OsString;
+
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Create, clap::Error> {
-        let matches = PROGRAM
-            .parser()
-            .try_get_matches_from(["kubectl-at"].iter().chain(words))?;
+        let words = ["kubectl-at"].iter().chain(words);
+        let words: Vec<OsString> = words.map(OsString::from).collect();
+        let matches = PROGRAM.parser(&words).try_get_matches_from(words)?;
         Create::from_arg_matches(&matches)
     }
 
@@ -435,6 +497,33 @@ mod tests {
     }
 
     #[test]
+    fn next_to_from_c_is_the_container_and_alone_it_shows_an_at() {
+        for words in [
+            &["noon", "--from", "deployment/web", "-c", "app"][..],
+            &["noon", "-c", "app", "--from=deployment/web"],
+            &[
+                "--from=deployment/web",
+                "-capp",
+                "noon",
+                "--",
+                "sh",
+                "-c",
+                "ls",
+            ],
+            &["noon", "--from=deployment/web", "-Fc", "app"],
+            &["noon", "--from=deployment/web", "--container", "app"],
+        ] {
+            let create = parsed(words).unwrap();
+            assert_eq!(create.container.as_deref(), Some("app"), "{words:?}");
+            assert_eq!(create.cat, None, "{words:?}");
+        }
+        let create = parsed(&["noon", "--from=cj/x", "--", "sh", "-c", "ls"]).unwrap();
+        assert_eq!(create.command, ["sh", "-c", "ls"]);
+        assert_eq!(create.container, None);
+        assert_eq!(parsed(&["-c", "x"]).unwrap().cat.as_deref(), Some("x"));
+    }
+
+    #[test]
     fn showing_and_creating_do_not_mix() {
         for words in [
             &["-c", "x", "noon"][..],
@@ -447,6 +536,10 @@ mod tests {
             &["--resume", "x", "noon"],
             &["--resume", "x", "--logs", "x"],
             &["--resume", "x", "--suspend"],
+            &["--cat", "x", "--from", "deployment/web"],
+            &["noon", "--container", "x"],
+            &["noon", "--from", "deployment/web", "--template", "x"],
+            &["--logs", "x", "--from", "deployment/web"],
         ] {
             assert!(parsed(words).is_err(), "{words:?}");
         }

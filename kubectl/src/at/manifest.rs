@@ -16,14 +16,14 @@ pub(super) struct Wish {
     pub(super) schedule: String,
     pub(super) command: String,
     pub(super) image: Option<String>,
-    pub(super) shell: Option<String>,
+    pub(super) shell: Option<Vec<String>>,
     pub(super) service_account: Option<String>,
     pub(super) env: Vec<(String, String)>,
     pub(super) deadline: Option<i64>,
     pub(super) timeout: Option<i64>,
     pub(super) ttl: Option<i64>,
     pub(super) suspend: bool,
-    /// The file of --template.
+    /// The file of --template, or what --from has taken.
     pub(super) template: Option<Value>,
 }
 
@@ -39,7 +39,7 @@ impl Wish {
         set("schedule", Some(json!(self.schedule)));
         set("command", Some(json!(self.command)));
         set("image", self.image.as_ref().map(|it| json!(it)));
-        set("shell", self.shell.as_ref().map(|it| json!([it, "-c"])));
+        set("shell", self.shell.as_ref().map(|it| json!(it)));
         set("startingDeadlineSeconds", self.deadline.map(|it| json!(it)));
         set("activeDeadlineSeconds", self.timeout.map(|it| json!(it)));
         set("ttlSecondsAfterFinished", self.ttl.map(|it| json!(it)));
@@ -166,7 +166,7 @@ mod tests {
         let wish = Wish {
             labels: vec![("app".to_owned(), "x".to_owned())],
             image: Some("alpine".to_owned()),
-            shell: Some("sh".to_owned()),
+            shell: Some(vec!["sh".to_owned(), "-c".to_owned()]),
             service_account: Some("reporter".to_owned()),
             env: vec![("A".to_owned(), "$(B)".to_owned())],
             deadline: Some(1),

@@ -1,12 +1,14 @@
 //! `kubectl at`, `kubectl atq` and `kubectl atrm`.
 //!
 //! [`create`] is `kubectl at`; with -c and --logs it shows an At ([`show`]), with --resume it lets one run
-//! ([`resume`]), and with --follow it waits for its end ([`follow`]). [`queue`] is `kubectl atq`, [`remove`] `kubectl atrm`.
+//! ([`resume`]), and with --follow it waits for its end ([`follow`]). With --from it reads an object ([`source`]) and
+//! takes its pod template ([`take`]) and its command ([`argv`]). [`queue`] is `kubectl atq`, [`remove`] `kubectl atrm`.
 
 pub mod create;
 pub mod queue;
 pub mod remove;
 
+mod argv;
 mod echo;
 mod follow;
 mod manifest;
@@ -17,9 +19,12 @@ mod quote;
 mod resume;
 mod script;
 mod show;
+mod source;
+mod take;
 mod template;
 mod verdict;
 mod when;
 mod zone;
 
 pub(crate) use object::KIND;
+pub(crate) use source::SOURCES;

@@ -1,5 +1,7 @@
 //! An At as the API server sends it, and what people want to know of it.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use kube::core::Request;
 use kube::core::params::{GetParams, ListParams};
@@ -8,7 +10,7 @@ use my_operator::kinds::at::crd::{At, AtObject, AtSpec, AtStatus, Ending, Phase}
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::moment;
+use super::{argv, moment};
 use crate::connection::{Connection, Failure, Kind};
 
 /// Who created it, as the webhook recorded it.
@@ -65,6 +67,17 @@ impl Item {
             Some(time) => moment::instant(time),
             None => self.spec.schedule.as_deref()?.parse().ok(),
         }
+    }
+
+    /// `spec.shell`.
+    pub(super) fn shell(&self) -> &[String] {
+        self.spec.shell.as_deref().unwrap_or_default()
+    }
+
+    /// What it runs, as one text.
+    pub(super) fn command(&self) -> Cow<'_, str> {
+        let command = self.spec.command.as_deref().unwrap_or_default();
+        argv::shown(self.shell(), command)
     }
 
     /// Where it is in its life, in one word.

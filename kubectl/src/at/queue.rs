@@ -123,7 +123,6 @@ impl Queue {
         let due = item.due();
         let schedule = || item.spec.schedule.clone().unwrap_or_default();
         let exit = item.status.exit_code.map(|code| code.to_string());
-        let command = item.spec.command.as_deref().unwrap_or_default();
         let mut cells = vec![
             item.name.clone(),
             due.map_or_else(schedule, |due| clock.local(due)),
@@ -131,7 +130,7 @@ impl Queue {
             item.state().to_owned(),
             item.status.reason.clone().unwrap_or_default(),
             item.created_by.clone().unwrap_or_default(),
-            self.command_cell(command),
+            self.command_cell(&item.command()),
         ];
         if self.all {
             cells.insert(4, exit.unwrap_or_default());

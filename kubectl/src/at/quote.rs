@@ -9,17 +9,17 @@ const RESERVED: &[&str] = &[
 
 /// The text.
 pub(super) fn words(words: &[String]) -> String {
-    let quoted = words.iter().enumerate().map(|(index, text)| {
-        let reserved = index == 0 && RESERVED.contains(&text.as_str());
-        word(text, reserved)
-    });
+    let quoted = words.iter().enumerate();
+    let quoted = quoted.map(|(index, text)| word(text, index == 0));
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// One word. Within single quotes a shell changes nothing; a single quote itself stands outside of them.
-fn word(text: &str, always: bool) -> String {
+/// One word, perhaps the first of a command. Within single quotes a shell changes nothing; a single quote itself stands
+/// outside of them.
+pub(super) fn word(text: &str, is_first: bool) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:@%+".contains(c);
-    if !text.is_empty() && !always && text.chars().all(plain) {
+    let is_reserved = is_first && RESERVED.contains(&text);
+    if !text.is_empty() && !is_reserved && text.chars().all(plain) {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))

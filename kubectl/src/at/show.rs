@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::core::subresource::LogParams;
 
+use super::argv;
 use super::moment::Clock;
 use super::object::{self, Item};
 use crate::connection::{Connection, Failure, root};
@@ -18,11 +19,11 @@ pub(super) const CONTAINER: &str = "at";
 /// Shows what an At runs: a heading in comments, then the text as the shell gets it.
 pub(super) async fn command(connection: &Connection, given: &str) -> Result<u8, Failure> {
     let item = Item::read(&object::get(connection, object::name(given)?).await?)?;
-    let text = item.spec.command.as_deref().unwrap_or_default();
+    let text = item.command();
     let mut out = io::stdout().lock();
     writeln!(out, "{}", heading(&item, &Clock::new()))?;
     if out.is_terminal() {
-        writeln!(out, "{}", terminal::harmless_lines(text))?;
+        writeln!(out, "{}", terminal::harmless_lines(&text))?;
     } else {
         // For a file or a pipe, the bytes are what counts.
         out.write_all(text.as_bytes())?;
@@ -37,7 +38,9 @@ fn heading(item: &Item, clock: &Clock) -> String {
         Some(due) => format!("{}, {}", clock.local(due), clock.relative(due)),
         None => item.spec.schedule.clone().unwrap_or_default(),
     };
-    let shell = item.spec.shell.as_deref().unwrap_or_default().join(" ");
+    // Words that no shell runs are the text itself.
+    let shell = Some(item.shell()).filter(|shell| argv::takes_text(shell));
+    let shell = shell.unwrap_or_default().join(" ");
     let fields = [
         ("at", item.name.as_str()),
         ("due", &due),

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 use super::{kubectl, plain};
 use crate::harness::{Kubectl, LATE};
 
@@ -440,6 +442,280 @@ async fn the_editor_may_do_everything_and_the_viewer_reads_which_right_is_missin
     run("editor", &["atrm", "x"]).await.good();
     let elsewhere = run("editor", &["atq", "-A"]).await.bad();
     assert!(elsewhere.contains("at the cluster scope"), "{elsewhere}");
+}
+
+/// A pod template of a server, with that container.
+fn server(container: &str, more: &Value) -> Value {
+    let mut container = json!({
+        "name": container, "image": "example.com/web:1", "command": ["./serve", "--port", "80"],
+        "env": [{"name": "GREETING", "value": "hello"}],
+        "ports": [{"containerPort": 80, "hostPort": 8080}],
+        "readinessProbe": {"httpGet": {"port": 80}}, "livenessProbe": {"httpGet": {"port": 80}},
+        "volumeMounts": [{"name": "config", "mountPath": "/config"}],
+    });
+    if container["name"] == "app" {
+        container.as_object_mut().unwrap().remove("image");
+    }
+    let mut spec = json!({
+        "serviceAccountName": "web", "containers": [container],
+        "volumes": [{"name": "config", "configMap": {"name": "config"}}],
+    });
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    json!({"metadata": {"labels": {"app": "web"}, "annotations": {"note": "kept"}}, "spec": spec})
+}
+
+/// An object of the name `web`.
+fn object(api: &str, kind: &str, spec: &Value) -> Value {
+    json!({"apiVersion": api, "kind": kind, "metadata": {"name": "web"}, "spec": spec})
+}
+
+/// The spec of a set of no pods.
+fn set(more: &Value) -> Value {
+    let mut set = json!({
+        "replicas": 0,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": server("web", &json!({})),
+    });
+    let fields = set.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    set
+}
+
+/// One object of each kind that has a pod template, and what their pods need.
+fn sources() -> Vec<Value> {
+    let none = json!({});
+    let of_job = json!({"template": server("web", &json!({"restartPolicy": "Never"}))});
+    let nowhere = json!({"nodeSelector": {"kubernetes.io/hostname": "none"}});
+    let mut pod = object("v1", "Pod", &server("web", &none)["spec"]);
+    // Those of the sets would make them adopt the pod.
+    pod["metadata"]["labels"] = json!({"app": "alone"});
+    pod["metadata"]["annotations"] = json!({"note": "of this pod"});
+    let mut job = of_job.clone();
+    job["suspend"] = json!(true);
+    let cron_job =
+        json!({"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": of_job}});
+    let stateful = json!({
+        "serviceName": "web",
+        "template": server("web", &json!({"hostname": "web", "subdomain": "web"})),
+    });
+    let daemons = json!({
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": server("web", &nowhere),
+    });
+    let ours = json!({"image": "example.com/web:1", "template": server("app", &nowhere)});
+    let controller = json!({"replicas": 0, "template": server("web", &none)});
+    vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "web"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config"}}),
+        pod,
+        object("batch/v1", "Job", &job),
+        object("batch/v1", "CronJob", &cron_job),
+        object("apps/v1", "Deployment", &set(&none)),
+        object("apps/v1", "ReplicaSet", &set(&none)),
+        object("apps/v1", "StatefulSet", &set(&stateful)),
+        object("apps/v1", "DaemonSet", &daemons),
+        object("v1", "ReplicationController", &controller),
+        object("apps.zhongmingmao.io/v1beta1", "MyDaemonSet", &ours),
+    ]
+}
+
+async fn created(kubectl: &Kubectl, objects: &[Value]) {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    kubectl.with("create -f -", &list.to_string()).await.good();
+}
+
+#[tokio::test]
+async fn an_at_runs_in_the_pod_of_every_kind_of_object() {
+    let kubectl = kubectl("plugin-from").await;
+    created(&kubectl, &sources()).await;
+    let kinds = ["pod", "job", "cj", "deploy", "rs", "sts", "rc"];
+    // The pods of these have no node to run on.
+    let nowhere = ["ds", "mds"];
+    for kind in kinds.iter().chain(&nowhere) {
+        let from = format!("{kind}/web");
+        let time = if nowhere.contains(kind) {
+            &["at", "-t", "209911271600"][..]
+        } else {
+            &["at", "now"]
+        };
+        let args = ["--name", kind, "--from", &from, "--", "./migrate", "up"];
+        let said = kubectl.run_plugin(&[time, &args].concat(), "").await;
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+    }
+    for kind in kinds {
+        let at = format!("at/{kind}");
+        kubectl
+            .until_field(&at, "{.status.result}", "Succeeded")
+            .await;
+        let pod = kubectl.object(&format!("pod/{kind}-pod")).await;
+        let (metadata, spec) = (&pod["metadata"], &pod["spec"]);
+        assert_eq!(metadata["labels"].get("app"), None, "{pod:#}");
+        assert_eq!(spec["serviceAccountName"], "web", "{pod:#}");
+        let volumes = spec["volumes"].as_array().unwrap();
+        // The other one is that of the ServiceAccount's token.
+        assert_eq!(volumes.len(), 2, "{pod:#}");
+        assert_eq!(volumes[0]["name"], "config", "{pod:#}");
+        assert_eq!(spec["containers"].as_array().unwrap().len(), 1, "{pod:#}");
+        let container = &spec["containers"][0];
+        assert_eq!(container["name"], "at");
+        assert_eq!(container["image"], "example.com/web:1");
+        assert_eq!(container["command"], json!(["./migrate", "up"]));
+        assert_eq!(
+            container["env"],
+            json!([{"name": "GREETING", "value": "hello"}])
+        );
+        assert_eq!(container["volumeMounts"].as_array().unwrap().len(), 2);
+        for gone in ["args", "ports", "readinessProbe", "livenessProbe"] {
+            assert_eq!(container.get(gone), None, "{pod:#}");
+        }
+        let note = metadata["annotations"].get("note");
+        assert_eq!(note.is_none(), kind == "pod", "{pod:#}");
+    }
+    for kind in nowhere {
+        let at = format!("at/{kind}");
+        let image = kubectl.field(&at, "{.spec.image}").await;
+        assert_eq!(image, "example.com/web:1");
+        // The API server would accept the pod.
+        kubectl.until_any(&at, "{.status.dryRunGeneration}").await;
+    }
+    let table = kubectl.run_plugin(&["atq"], "").await.good();
+    assert!(table.contains("./migrate up"), "{table}");
+    let shown = kubectl.run_plugin(&["at", "-c", "deploy"], "").await.good();
+    assert!(
+        shown.ends_with("# image: example.com/web:1\n./migrate up\n"),
+        "{shown}"
+    );
+    let args = ["__complete", "at", "noon", "--from", "deploy/w"];
+    let completed = kubectl.run_plugin(&args, "").await;
+    assert!(completed.out.starts_with("deploy/web\n"), "{completed:?}");
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_what_would_be_taken_and_creates_nothing() {
+    let kubectl = kubectl("plugin-from-dry").await;
+    created(&kubectl, &sources()).await;
+    let expected = json!({
+        "schedule": "2099-11-27T15:00:00Z",
+        "image": "example.com/web:1",
+        "shell": ["./serve", "--port"],
+        "command": "80",
+        "template": {
+            "metadata": {"annotations": {"note": "kept"}},
+            "spec": {
+                "serviceAccountName": "web",
+                "containers": [{"name": "at", "imagePullPolicy": "IfNotPresent", "resources": {},
+                    "env": [{"name": "GREETING", "value": "hello"}, {"name": "MORE", "value": "x"}],
+                    "volumeMounts": [{"name": "config", "mountPath": "/config"}]}],
+                "volumes": [{"name": "config", "configMap": {"name": "config", "defaultMode": 420}}],
+                "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
+                "securityContext": {}, "terminationGracePeriodSeconds": 30,
+            },
+        },
+    });
+    for dry_run in ["--dry-run=client", "--dry-run=server"] {
+        let args = [
+            "at",
+            "-t",
+            "209911271600",
+            "--from",
+            "cronjob/web",
+            "--env",
+            "MORE=x",
+            dry_run,
+            "-o",
+            "json",
+        ];
+        let said = kubectl.run_plugin(&args, "").await;
+        assert_eq!(
+            said.err,
+            "Note: cronjob/web gives the command: ./serve --port 80\n"
+        );
+        let mut at: Value = serde_json::from_str(&said.good()).unwrap();
+        let name = at["metadata"]["name"].as_str().unwrap();
+        assert!(name.starts_with("web-"), "{name}");
+        // A default of the webhook.
+        at["spec"].as_object_mut().unwrap().remove("suspend");
+        assert_eq!(at["spec"], expected, "{dry_run}");
+    }
+    assert_eq!(kubectl.names("at").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_is_one_line() {
+    let kubectl = kubectl("plugin-from-not").await;
+    let two = json!([{"name": "log", "image": "log:1"}, {"name": "web", "image": "web:1"}]);
+    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+    let db = json!([{"name": "db", "image": "db:1", "volumeMounts": mounts}]);
+    let template = |containers: &Value| {
+        let labels = json!({"app": "web"});
+        json!({"metadata": {"labels": labels}, "spec": {"containers": containers}})
+    };
+    let resources = json!({"requests": {"storage": "1Gi"}});
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": resources});
+    let stateful = json!({
+        "serviceName": "web",
+        "template": template(&db),
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+    });
+    let objects = [
+        object(
+            "apps/v1",
+            "Deployment",
+            &set(&json!({"template": template(&two)})),
+        ),
+        object("apps/v1", "StatefulSet", &set(&stateful)),
+    ];
+    created(&kubectl, &objects).await;
+    let at = |args: &[&str]| {
+        let time = ["at", "-t", "209911271600", "--name", "x"];
+        kubectl.run_plugin(&[&time[..], args].concat(), "")
+    };
+    for (args, words) in [
+        (
+            &["--from", "deploy/web", "--", "ls"][..],
+            "error: deployment/web has several containers, choose one with -c: log, web",
+        ),
+        (
+            &["--from", "deploy/web", "-c", "wbe", "--", "ls"],
+            "error: deployment/web has no container \"wbe\", but log, web",
+        ),
+        (
+            &["--from", "deploy/web", "-c", "web"],
+            "error: deployment/web runs the command of its image",
+        ),
+        (
+            &["--from", "sts/web", "--", "ls"],
+            "error: statefulset/web mounts \"data\" in its container \"db\", of which each of its pods has its own",
+        ),
+        (
+            &["--from", "deploy/missing", "--", "ls"],
+            "Error from server (NotFound): deployments.apps \"missing\" not found",
+        ),
+        (
+            &["--as=jane", "--from", "deploy/web", "--", "ls"],
+            "Error from server (Forbidden): deployments.apps \"web\" is forbidden: User \"jane\" cannot get resource",
+        ),
+        (&["--from", "web", "--", "ls"], "is not KIND/NAME"),
+    ] {
+        let error = at(args).await.bad();
+        assert!(error.contains(words), "{args:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    let args = ["--from", "deploy/web", "-c", "web", "--", "./migrate"];
+    let said = at(&args).await;
+    let notes = [
+        "Note: deployment/web is taken without log, which would keep the pod running",
+        "Note: deployment/web must have sh in its image: the command runs by sh -c",
+    ];
+    assert_eq!(said.err.lines().collect::<Vec<_>>(), notes);
+    assert!(said.good().starts_with("at/x will run "));
+    let spec = kubectl.object("at/x").await["spec"].clone();
+    assert_eq!(
+        (&spec["image"], &spec["shell"], &spec["command"]),
+        (&json!("web:1"), &json!(["sh", "-c"]), &json!("./migrate"))
+    );
 }
 
 #[tokio::test]

@@ -14,6 +14,8 @@ use my_operator_runtime::reconcile::write::MANAGED_BY;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
+use crate::containers;
+
 /// The labels that the operator sets on its pods, and so allows in no template.
 pub(super) const OUR_LABELS: [&str; 3] = [NAME_LABEL, REVISION_LABEL, MANAGED_BY];
 /// The annotation of a `MyDaemonSet` with the manifest of the `DaemonSet` that it came from.
@@ -242,7 +244,7 @@ fn put_image(
         .collect();
     if let Some(first) = names.first().filter(|_| !names.contains(&APP)) {
         changes.push(format!("the container {APP:?} is named {first:?} again"));
-        rename_container(template, APP, first);
+        containers::rename(template, APP, first);
     }
     Ok(())
 }
@@ -378,7 +380,7 @@ fn lift_image(template: &mut Value, changes: &mut Vec<String>) -> Result<Value, 
         changes.push(format!(
             "the container {first:?} is renamed to {APP:?}, the one of spec.image: dashboards, alerts and kubectl logs -c need the new name"
         ));
-        rename_container(template, first, APP);
+        containers::rename(template, first, APP);
     }
     let container = &mut template["spec"]["containers"][at.unwrap_or_default()];
     let image = container
@@ -388,58 +390,6 @@ fn lift_image(template: &mut Value, changes: &mut Vec<String>) -> Result<Value, 
         "the image of the container {APP:?} moves to spec.image"
     ));
     Ok(image.unwrap_or_default())
-}
-
-/// Renames a container, with the fields and annotations that name it.
-fn rename_container(template: &mut Value, from: &str, to: &str) {
-    for list in ["containers", "initContainers"] {
-        let containers = template["spec"].get_mut(list).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten() {
-            if container["name"] == from {
-                container["name"] = to.into();
-            }
-        }
-    }
-    if let Some(spec) = template.get_mut("spec") {
-        rename_references(spec, from, to);
-    }
-    let annotations = template.get_mut("metadata");
-    let annotations = annotations.and_then(|metadata| metadata.get_mut("annotations"));
-    let Some(annotations) = annotations.and_then(Value::as_object_mut) else {
-        return;
-    };
-    let per_container = "container.apparmor.security.beta.kubernetes.io/";
-    if let Some(profile) = annotations.remove(&format!("{per_container}{from}")) {
-        annotations.insert(format!("{per_container}{to}"), profile);
-    }
-    for key in [
-        "kubectl.kubernetes.io/default-container",
-        "kubectl.kubernetes.io/default-logs-container",
-    ] {
-        if let Some(name) = annotations.get_mut(key).filter(|name| **name == *from) {
-            *name = to.into();
-        }
-    }
-}
-
-/// A `resourceFieldRef` names the container whose limits it reads.
-fn rename_references(value: &mut Value, from: &str, to: &str) {
-    match value {
-        Value::Array(items) => {
-            for item in items {
-                rename_references(item, from, to);
-            }
-        }
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                if key == "resourceFieldRef" && value["containerName"] == from {
-                    value["containerName"] = to.into();
-                }
-                rename_references(value, from, to);
-            }
-        }
-        _ => {}
-    }
 }
 
 fn strip_foreign(metadata: &mut Value, changes: &mut Vec<String>) {

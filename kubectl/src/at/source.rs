@@ -1,0 +1,210 @@
+//! The object of `--from`: which kinds have a pod template, and the request for one.
+
+use std::fmt;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::core::ApiResource;
+use my_operator::kinds::mydaemonset::crd::MyDaemonSet;
+use serde_json::Value;
+
+use super::take::{self, Place, Taken};
+use crate::connection::{Connection, Failure, Kind};
+use crate::mydaemonset;
+
+/// A kind that has a pod template.
+pub(crate) struct Source {
+    /// How it is spelled before a name.
+    pub(crate) kind: Kind,
+    /// How requests name it.
+    pub(crate) resource: fn() -> ApiResource,
+    place: Place,
+}
+
+const fn source(
+    words: &'static [&'static str],
+    resource: fn() -> ApiResource,
+    place: Place,
+) -> Source {
+    Source {
+        kind: Kind {
+            words,
+            mistake: "has no pod template",
+        },
+        resource,
+        place,
+    }
+}
+
+/// All of them, in the order of messages. `kubectl get -o name` prints the words with a group.
+pub(crate) const SOURCES: &[Source] = &[
+    source(
+        &["cronjob", "cronjobs", "cj", "cronjob.batch"],
+        || ApiResource::erase::<CronJob>(&()),
+        Place::JobTemplate,
+    ),
+    source(
+        &["job", "jobs", "job.batch"],
+        || ApiResource::erase::<Job>(&()),
+        Place::Template,
+    ),
+    source(
+        &["deployment", "deployments", "deploy", "deployment.apps"],
+        || ApiResource::erase::<Deployment>(&()),
+        Place::Template,
+    ),
+    source(
+        &["statefulset", "statefulsets", "sts", "statefulset.apps"],
+        || ApiResource::erase::<StatefulSet>(&()),
+        Place::Template,
+    ),
+    source(
+        &["daemonset", "daemonsets", "ds", "daemonset.apps"],
+        || ApiResource::erase::<DaemonSet>(&()),
+        Place::Template,
+    ),
+    source(
+        mydaemonset::KIND.words,
+        || ApiResource::erase::<MyDaemonSet>(&()),
+        Place::MyDaemonSet,
+    ),
+    source(
+        &["replicaset", "replicasets", "rs", "replicaset.apps"],
+        || ApiResource::erase::<ReplicaSet>(&()),
+        Place::Template,
+    ),
+    source(
+        &["replicationcontroller", "replicationcontrollers", "rc"],
+        || ApiResource::erase::<ReplicationController>(&()),
+        Place::Template,
+    ),
+    source(
+        &["pod", "pods", "po"],
+        || ApiResource::erase::<Pod>(&()),
+        Place::Pod,
+    ),
+];
+
+/// The object that `--from` names.
+pub(super) struct Named {
+    source: &'static Source,
+    name: String,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.source.word(), self.name)
+    }
+}
+
+impl Source {
+    /// Its first spelling, that of messages.
+    pub(crate) fn word(&self) -> &'static str {
+        self.kind.words.first().copied().unwrap_or_default()
+    }
+}
+
+/// Reads KIND/NAME.
+pub(super) fn parse(text: &str) -> Result<Named, Failure> {
+    let kind = text.split_once('/').map_or("", |(kind, _)| kind);
+    let Some(source) = SOURCES.iter().find(|source| source.kind.is(kind)) else {
+        let words: Vec<&str> = SOURCES.iter().map(Source::word).collect();
+        return Err(Failure::Message(format!(
+            "--from {text:?} is not KIND/NAME with one of the kinds {}",
+            words.join(", ")
+        )));
+    };
+    let name = source.kind.name(text).map_err(Failure::Message)?;
+    Ok(Named {
+        source,
+        name: name.to_owned(),
+    })
+}
+
+impl Named {
+    /// The name without the kind.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads the object, and takes its pod template.
+    pub(super) async fn take(
+        &self,
+        connection: &Connection,
+        container: Option<&str>,
+    ) -> Result<Taken, Failure> {
+        let client = connection.client.clone();
+        let resource = (self.source.resource)();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client, &connection.namespace, &resource);
+        let object = api.get(&self.name).await;
+        let object = object.map_err(|error| connection.failure(error))?;
+        let object: Value = serde_json::to_value(object).map_err(|error| self.wrong(&error))?;
+        take::take(&object, self.source.place, container).map_err(|what| self.wrong(&what))
+    }
+
+    /// The failure for what is the matter with the object.
+    pub(super) fn wrong(&self, what: &dyn fmt::Display) -> Failure {
+        Failure::Message(format!("{self} {what}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_kind_is_named_as_kubectl_names_and_prints_it() {
+        for (text, named) in [
+            ("cj/x", "cronjob/x"),
+            ("CronJob/x", "cronjob/x"),
+            ("job.batch/x", "job/x"),
+            ("deploy/web", "deployment/web"),
+            ("deployments/web", "deployment/web"),
+            ("deployment.apps/web", "deployment/web"),
+            ("sts/db", "statefulset/db"),
+            ("ds/x", "daemonset/x"),
+            ("mds/x", "mydaemonset/x"),
+            ("rs/x", "replicaset/x"),
+            ("rc/x", "replicationcontroller/x"),
+            ("po/db-0", "pod/db-0"),
+        ] {
+            assert_eq!(parse(text).map(|it| it.to_string()).unwrap(), named);
+        }
+        let mut words: Vec<&str> = SOURCES
+            .iter()
+            .flat_map(|it| it.kind.words)
+            .copied()
+            .collect();
+        let all = words.len();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), all, "{words:?}");
+    }
+
+    #[test]
+    fn what_is_no_source_is_one_line() {
+        for (text, part) in [
+            (
+                "web",
+                "is not KIND/NAME with one of the kinds cronjob, job, deployment, ",
+            ),
+            ("node/n", "is not KIND/NAME"),
+            ("/web", "is not KIND/NAME"),
+            ("deployment/", "is not NAME or deployment/NAME"),
+            ("deployment/a/b", "is not NAME or deployment/NAME"),
+            ("deployment/web?x", "is not the name of an object"),
+            ("deployment/..", "is not the name of an object"),
+            ("x\u{1b}[2J\n/y", "is not KIND/NAME"),
+        ] {
+            let error = parse(text).err().unwrap().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+            assert!(!error.contains('\u{1b}'), "{error}");
+        }
+    }
+}

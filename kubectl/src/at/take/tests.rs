@@ -1,0 +1,488 @@
+#![allow(clippy::unwrap_used)]
+
+use chrono::Utc;
+use my_operator::kinds::REGISTRY;
+use my_operator_admit::read::Source;
+use my_operator_admit::report::Outcome;
+
+use super::*;
+use crate::at::manifest::Wish;
+
+/// A Deployment with this pod template.
+fn deployment(template: &Value) -> Value {
+    json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "template": template}})
+}
+
+/// One whose pods have these containers.
+fn with_containers(containers: &Value) -> Value {
+    deployment(&json!({"spec": {"containers": containers}}))
+}
+
+fn taken(object: &Value) -> Taken {
+    take(object, Place::Template, None).unwrap()
+}
+
+fn refused(object: &Value, container: Option<&str>) -> String {
+    take(object, Place::Template, container).unwrap_err()
+}
+
+/// The faults that the webhook finds in the At.
+fn faults(taken: &Taken) -> Vec<String> {
+    let wish = Wish {
+        name: "x".to_owned(),
+        namespace: "default".to_owned(),
+        schedule: "now".to_owned(),
+        command: "ls".to_owned(),
+        image: Some(taken.image.clone()),
+        template: Some(taken.template.clone()),
+        env: vec![("A".to_owned(), "b".to_owned())],
+        ..Wish::default()
+    };
+    let source = Source {
+        name: "-".to_owned(),
+        text: Ok(wish.manifest().unwrap().to_string()),
+    };
+    let books: Vec<_> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
+    let judged = my_operator_admit::judge(&source, &books, Utc::now());
+    let [judged] = judged.as_slice() else {
+        unreachable!("{judged:?}");
+    };
+    let faults = judged.faults.iter();
+    let faults = faults.map(|fault| format!("{}: {}", fault.field, fault.message));
+    let faults: Vec<String> = faults.chain(judged.error.clone()).collect();
+    let is_accepted = judged.result == Outcome::Accepted;
+    assert_eq!(is_accepted, faults.is_empty(), "{judged:?}");
+    faults
+}
+
+/// A server as people write them.
+fn server() -> Value {
+    json!({
+        "metadata": {
+            "creationTimestamp": null,
+            "labels": {"app": "web", "pod-template-hash": "5d", "azure.workload.identity/use": "true"},
+            "annotations": {
+                "kubectl.kubernetes.io/restartedAt": "2026-11-24T16:00:00Z",
+                "sidecar.istio.io/inject": "false",
+                "container.apparmor.security.beta.kubernetes.io/web": "runtime/default",
+            },
+        },
+        "spec": {
+            "containers": [{
+                "name": "web",
+                "image": "registry.example.com/web:1",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["./serve"],
+                "args": ["--port", "80"],
+                "env": [{"name": "CPU", "valueFrom": {"resourceFieldRef": {"containerName": "web", "resource": "limits.cpu"}}}],
+                "envFrom": [{"secretRef": {"name": "web"}}],
+                "resources": {"limits": {"cpu": "1"}},
+                "securityContext": {"runAsNonRoot": true},
+                "volumeMounts": [{"name": "config", "mountPath": "/config"}],
+                "ports": [{"containerPort": 80, "hostPort": 80}],
+                "livenessProbe": {"httpGet": {"port": 80}},
+                "readinessProbe": {"httpGet": {"port": 80}},
+                "startupProbe": {"httpGet": {"port": 80}},
+                "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+                "stdin": true, "stdinOnce": true, "tty": true,
+                "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}],
+                "terminationMessagePath": "/dev/termination-log",
+                "terminationMessagePolicy": "File",
+            }],
+            "initContainers": [
+                {"name": "wait", "image": "wait:1", "restartPolicy": "Never", "restartPolicyRules": []},
+                {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always",
+                 "ports": [{"name": "admin", "containerPort": 9, "hostPort": 9}],
+                 "startupProbe": {"httpGet": {"port": "admin"}},
+                 "volumeMounts": [{"name": "certs", "mountPath": "/certs"}]},
+            ],
+            "volumes": [
+                {"name": "unused", "emptyDir": {}},
+                {"name": "certs", "secret": {"secretName": "certs"}},
+                {"name": "config", "configMap": {"name": "web"}},
+            ],
+            "serviceAccountName": "web", "serviceAccount": "web",
+            "imagePullSecrets": [{"name": "registry"}],
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}, "podAntiAffinity": {}},
+            "securityContext": {"fsGroup": 1},
+            "priorityClassName": "high",
+            "restartPolicy": "Always",
+            "nodeName": "node-1", "hostname": "web", "subdomain": "web",
+            "topologySpreadConstraints": [{"labelSelector": {}}],
+            "schedulingGates": [{"name": "example.com/gate"}],
+            "readinessGates": [{"conditionType": "x"}],
+            "ephemeralContainers": [{"name": "debug"}],
+            "priority": 1000, "preemptionPolicy": "Never", "overhead": {"cpu": "1"},
+        },
+    })
+}
+
+#[test]
+fn what_a_pod_needs_stays_and_what_is_a_servers_goes() {
+    let taken = taken(&deployment(&server()));
+    assert_eq!(taken.image, "registry.example.com/web:1");
+    assert_eq!(taken.words, ["./serve", "--port", "80"]);
+    assert_eq!(taken.notes, [""; 0]);
+    let expected = json!({
+        "metadata": {
+            "labels": {"azure.workload.identity/use": "true"},
+            "annotations": {
+                "sidecar.istio.io/inject": "false",
+                "container.apparmor.security.beta.kubernetes.io/at": "runtime/default",
+            },
+        },
+        "spec": {
+            "containers": [{
+                "name": "at",
+                "imagePullPolicy": "IfNotPresent",
+                "env": [{"name": "CPU", "valueFrom": {"resourceFieldRef": {"containerName": "at", "resource": "limits.cpu"}}}],
+                "envFrom": [{"secretRef": {"name": "web"}}],
+                "resources": {"limits": {"cpu": "1"}},
+                "securityContext": {"runAsNonRoot": true},
+                "volumeMounts": [{"name": "config", "mountPath": "/config"}],
+            }],
+            "initContainers": [
+                {"name": "wait", "image": "wait:1"},
+                {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always",
+                 "ports": [{"name": "admin", "containerPort": 9}],
+                 "startupProbe": {"httpGet": {"port": "admin"}},
+                 "volumeMounts": [{"name": "certs", "mountPath": "/certs"}]},
+            ],
+            "volumes": [
+                {"name": "certs", "secret": {"secretName": "certs"}},
+                {"name": "config", "configMap": {"name": "web"}},
+            ],
+            "serviceAccountName": "web",
+            "imagePullSecrets": [{"name": "registry"}],
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "securityContext": {"fsGroup": 1},
+            "priorityClassName": "high",
+        },
+    });
+    assert_eq!(taken.template, expected);
+    assert_eq!(faults(&taken), [""; 0]);
+}
+
+#[test]
+fn fields_that_this_program_does_not_know_stay() {
+    let unknown = json!({"deep": [1, 2.5, null]});
+    let taken = taken(&deployment(&json!({"spec": {
+        "madeUp": unknown,
+        "containers": [{"name": "web", "image": "a:1", "madeUp": unknown}],
+        "initContainers": [{"name": "init", "image": "a:1", "madeUp": unknown}],
+    }})));
+    let expected = json!({"spec": {
+        "madeUp": unknown,
+        "containers": [{"name": "at", "madeUp": unknown}],
+        "initContainers": [{"name": "init", "image": "a:1", "madeUp": unknown}],
+    }});
+    assert_eq!(taken.template, expected);
+}
+
+#[test]
+fn every_kind_has_its_template_in_its_place() {
+    let spec = json!({"containers": [{"name": "app", "image": "a:1"}]});
+    let template = json!({"spec": spec});
+    let expected = json!({"spec": {"containers": [{"name": "at"}]}});
+    for (object, place) in [
+        (json!({"spec": {"template": template}}), Place::Template),
+        (
+            json!({"spec": {"jobTemplate": {"spec": {"template": template}}}}),
+            Place::JobTemplate,
+        ),
+        (json!({"spec": spec}), Place::Pod),
+        (
+            json!({"spec": {"image": "b:1", "template": template}}),
+            Place::MyDaemonSet,
+        ),
+        (json!({"spec": {"image": "a:1"}}), Place::MyDaemonSet),
+        (
+            json!({"spec": {"image": "a:1", "template": {"spec": {"containers": [{"name": "app"}]}}}}),
+            Place::MyDaemonSet,
+        ),
+    ] {
+        let taken = take(&object, place, None).unwrap();
+        assert_eq!(taken.image, "a:1", "{object}");
+        assert_eq!(taken.template, expected, "{object}");
+    }
+}
+
+#[test]
+fn of_several_containers_the_flag_or_the_annotation_chooses() {
+    let two = json!([
+        {"name": "log", "image": "log:1", "volumeMounts": [{"name": "logs"}]},
+        {"name": "web", "image": "web:1", "volumeMounts": [{"name": "data"}]},
+    ]);
+    let mut object = with_containers(&two);
+    object["spec"]["template"]["spec"]["volumes"] = json!([{"name": "logs"}, {"name": "data"}]);
+    assert_eq!(
+        refused(&object, None),
+        "has several containers, choose one with -c: log, web"
+    );
+    assert_eq!(
+        refused(&object, Some("wbe")),
+        "has no container \"wbe\", but log, web"
+    );
+    let by_flag = take(&object, Place::Template, Some("web")).unwrap();
+    object["spec"]["template"]["metadata"] = json!({"annotations": {DEFAULT_CONTAINER: "web"}});
+    let by_annotation = taken(&object);
+    for taken in [by_flag, by_annotation] {
+        assert_eq!(taken.image, "web:1");
+        assert_eq!(
+            taken.notes,
+            ["is taken without log, which would keep the pod running"]
+        );
+        let spec = &taken.template["spec"];
+        assert_eq!(spec["containers"].as_array().unwrap().len(), 1);
+        assert_eq!(spec["volumes"], json!([{"name": "data"}]));
+        assert_eq!(taken.template.get("metadata"), None);
+    }
+    // The flag goes before the annotation, and an annotation that names none is no choice.
+    let log = take(&object, Place::Template, Some("log")).unwrap();
+    assert_eq!(log.image, "log:1");
+    object["spec"]["template"]["metadata"]["annotations"][DEFAULT_CONTAINER] = json!("gone");
+    assert!(refused(&object, None).starts_with("has several containers"));
+}
+
+#[test]
+fn another_container_named_at_is_in_the_way_only_if_it_stays() {
+    let mut object = with_containers(&json!([
+        {"name": "at", "image": "a:1"}, {"name": "web", "image": "web:1"},
+    ]));
+    let taken = take(&object, Place::Template, Some("web")).unwrap();
+    assert_eq!((taken.image.as_str(), faults(&taken).len()), ("web:1", 0));
+    let inits = &mut object["spec"]["template"]["spec"]["initContainers"];
+    *inits = json!([{"name": "at", "image": "a:1"}]);
+    let error = refused(&object, Some("web"));
+    assert!(
+        error.starts_with("has an init container named \"at\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_mount_without_a_volume_is_named() {
+    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+    let mut object =
+        with_containers(&json!([{"name": "db", "image": "db:1", "volumeMounts": mounts}]));
+    let what = "mounts \"data\" in its container \"db\"";
+    assert_eq!(
+        refused(&object, None),
+        format!("{what}, but has no such volume")
+    );
+    object["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}}]);
+    assert_eq!(
+        refused(&object, None),
+        format!(
+            "{what}, of which each of its pods has its own: take one of them, as in --from pod/web-0"
+        )
+    );
+    object["spec"]["template"]["spec"]["volumes"] =
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}}]);
+    let notes = taken(&object).notes;
+    assert!(
+        notes.len() == 1 && notes[0].starts_with("mounts data-web-0: a ReadWriteOnce claim"),
+        "{notes:?}"
+    );
+    // A block device is a mount, too.
+    let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+    container["volumeDevices"] = json!([{"name": "disk", "devicePath": "/dev/x"}]);
+    assert!(refused(&object, None).starts_with("mounts \"disk\""));
+}
+
+#[test]
+fn a_pod_is_taken_without_what_admission_and_its_controllers_wrote() {
+    let admitted = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    let token = json!({"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
+    let data = json!({"name": "data", "mountPath": "/data"});
+    let own =
+        json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"});
+    let pod = json!({
+        "metadata": {
+            "name": "web-0", "uid": "u", "ownerReferences": [{"kind": "StatefulSet"}], "finalizers": ["x"],
+            "labels": {"app": "web", "statefulset.kubernetes.io/pod-name": "web-0", "sidecar.istio.io/inject": "false"},
+            "annotations": {
+                "cni.projectcalico.org/podIP": "10.0.0.7/32", "sidecar.istio.io/inject": "false",
+                "vault.hashicorp.com/agent-inject": "true",
+            },
+        },
+        "spec": {
+            "containers": [{"name": "web", "image": "a:1", "volumeMounts": [data, token]}],
+            "initContainers": [{"name": "init", "image": "a:1", "volumeMounts": [token]}],
+            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "kube-api-access-x7k2p", "projected": {}}],
+            "tolerations": [admitted("node.kubernetes.io/not-ready"), own, admitted("node.kubernetes.io/unreachable"), admitted("mine")],
+            "nodeName": "node-1",
+        },
+        "status": {"phase": "Running"},
+    });
+    let taken = take(&pod, Place::Pod, None).unwrap();
+    let expected = json!({
+        "metadata": {
+            "labels": {"sidecar.istio.io/inject": "false"},
+            "annotations": {"sidecar.istio.io/inject": "false"},
+        },
+        "spec": {
+            "containers": [{"name": "at", "volumeMounts": [data]}],
+            "initContainers": [{"name": "init", "image": "a:1", "volumeMounts": []}],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+            "tolerations": [own, admitted("mine")],
+        },
+    });
+    assert_eq!(taken.template, expected);
+    assert_eq!(faults(&taken), [""; 0]);
+}
+
+#[test]
+fn the_command_is_the_one_that_is_given_else_that_of_the_container() {
+    let object = |container: Value| {
+        let mut all = json!({"name": "web", "image": "a:1"});
+        all.as_object_mut()
+            .unwrap()
+            .extend(container.as_object().unwrap().clone());
+        with_containers(&json!([all]))
+    };
+    let own = object(
+        json!({"command": ["./serve"], "args": ["--port=$(PORT)", "on"], "env": [{"name": "PORT", "value": "80"}]}),
+    );
+    let given = ["./migrate".to_owned(), "up".to_owned()];
+    let mut one = taken(&own);
+    let run = one.run(&given, None, &[]).unwrap();
+    assert_eq!(
+        (run.shell.as_slice(), run.command.as_str()),
+        (&given[..1], "up")
+    );
+    assert_eq!(one.notes, [""; 0]);
+    let run = one.run(&[], None, &[]).unwrap();
+    assert_eq!(run.shell, ["./serve", "--port=$(PORT)"]);
+    assert_eq!(run.command, "on");
+    assert_eq!(
+        one.notes,
+        ["gives the command: ./serve '--port=$(PORT)' on"]
+    );
+    // One word needs a shell, and says so, unless it was chosen.
+    let mut one = taken(&own);
+    assert!(one.run(&given[..1], None, &[]).unwrap().quoted);
+    assert_eq!(
+        one.notes,
+        ["must have sh in its image: the command runs by sh -c"]
+    );
+    let mut one = taken(&own);
+    let run = one.run(&given, Some("bash"), &[]).unwrap();
+    assert_eq!(run.shell, ["bash", "-c"]);
+    assert_eq!(one.notes, [""; 0]);
+    // A flag makes a variable, too.
+    let mut one = taken(&object(json!({"command": ["echo", "$(WHO)"]})));
+    assert!(!one.run(&[], None, &[]).unwrap().quoted);
+    let who = [("WHO".to_owned(), "me".to_owned())];
+    assert!(one.run(&[], None, &who).unwrap().quoted);
+    // Only the image knows its command, and what the arguments are for.
+    for container in [json!({}), json!({"args": ["x"]}), json!({"command": []})] {
+        let error = taken(&object(container)).run(&[], None, &[]).unwrap_err();
+        assert!(
+            error.starts_with("runs the command of its image"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn hostile_objects_are_an_error_or_an_at_and_never_a_panic() {
+    let hostile = "x\u{1b}[2J\n\u{202e}";
+    for (template, error) in [
+        (json!(null), "has no pod template"),
+        (json!([]), "has no pod template"),
+        (json!({"spec": 7}), "has no pod template"),
+        (json!({"spec": {}}), "has no container"),
+        (
+            json!({"spec": {"containers": {}}}),
+            "has containers that cannot be read",
+        ),
+        (
+            json!({"spec": {"containers": [1]}}),
+            "has containers that cannot be read",
+        ),
+        (json!({"spec": {"containers": [{}]}}), "has no image"),
+        (
+            json!({"spec": {"containers": [{"image": ["a"]}]}}),
+            "has no image",
+        ),
+        (
+            json!({"spec": {"containers": [{"image": "a:1", "command": "x"}]}}),
+            "has command that cannot be read",
+        ),
+        (
+            json!({"spec": {"containers": [{"image": "a:1", "args": [1]}]}}),
+            "has args that cannot be read",
+        ),
+        (
+            json!({"spec": {"containers": [{"image": "a:1", "env": 5}]}}),
+            "has env that cannot be read",
+        ),
+        (
+            json!({"spec": {"initContainers": 5, "containers": [{"image": "a:1"}]}}),
+            "has initContainers that cannot be read",
+        ),
+        (
+            json!({"spec": {"volumes": "x", "containers": [{"image": "a:1"}]}}),
+            "has volumes that cannot be read",
+        ),
+        (
+            json!({"spec": {"containers": [{"name": hostile, "image": "a:1", "volumeMounts": [{"name": hostile}]}]}}),
+            "mounts ",
+        ),
+    ] {
+        for place in [
+            Place::Template,
+            Place::Pod,
+            Place::JobTemplate,
+            Place::MyDaemonSet,
+        ] {
+            let _ = take(&deployment(&template), place, Some(hostile));
+            let _ = take(&template, place, None);
+        }
+        let found = refused(&deployment(&template), None);
+        assert!(found.starts_with(error), "{template}: {found}");
+    }
+    for template in [
+        json!({"metadata": 5, "spec": {"containers": [{"image": "a:1"}]}}),
+        json!({"metadata": {"labels": [], "annotations": {hostile: 5}}, "spec": {
+            "affinity": 5, "tolerations": [5], "volumes": [5, {"name": 5}],
+            "initContainers": [{"ports": [5], "volumeMounts": 5, "restartPolicy": []}],
+            "containers": [{"name": hostile, "image": hostile, "volumeMounts": {}, "env": [5, {"name": 5}], "envFrom": 5}],
+        }}),
+    ] {
+        for place in [Place::Template, Place::Pod] {
+            let object = match place {
+                Place::Pod => template.clone(),
+                _ => deployment(&template),
+            };
+            let taken = take(&object, place, None).unwrap();
+            // What is wrong in it is the webhook's to say.
+            let _ = faults(&taken);
+        }
+    }
+}
+
+#[test]
+fn a_huge_template_is_taken_whole_and_its_names_are_cut() {
+    let count = 20_000;
+    let numbered = |name: &str| {
+        let all =
+            (0..count).map(|number| json!({"name": format!("{name}-{number}"), "image": "a:1"}));
+        all.collect::<Vec<_>>()
+    };
+    let object = json!({"spec": {"template": {"spec": {
+        "volumes": numbered("v"),
+        "initContainers": numbered("i"),
+        "containers": [{"name": "web", "image": "a:1", "env": numbered("e"), "volumeMounts": numbered("v")}],
+    }}}});
+    let spec = &taken(&object).template["spec"];
+    assert_eq!(spec["volumes"].as_array().unwrap().len(), count);
+    assert_eq!(spec["initContainers"].as_array().unwrap().len(), count);
+    let error = refused(&with_containers(&numbered("c").into()), None);
+    assert!(error.len() < 300 && error.ends_with("..."), "{error}");
+}
