@@ -10,6 +10,7 @@
 //! - `install`: `make deploy` and its like, and the components of `config/components`.
 //! - `disruption`: the operator killed, absent or damaged. Each test runs operators of its own.
 //! - `start_up`: what is missing when the operator starts.
+//! - `states`: the objects of `contrib/argocd`, held to what the tests of `cluster` and `disruption` see.
 //! - `sweep`: a fault at a call of the operator, for a sample of all faults and calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -25,4 +26,5 @@ mod kubectl;
 mod pod_schema;
 mod samples;
 mod start_up;
+mod states;
 mod sweep;

@@ -5,9 +5,12 @@ go 1.26.0
 require (
 	github.com/distribution/reference v0.6.0
 	github.com/robfig/cron/v3 v3.0.1
+	// As in the go.mod of Argo CD 3.6.
+	github.com/yuin/gopher-lua v1.1.2
 	k8s.io/api v0.36.3
 	k8s.io/component-helpers v0.36.3
 	k8s.io/klog/v2 v2.140.0
+	layeh.com/gopher-json v0.0.0-20190114024228-97fed8db8427
 )
 
 require (

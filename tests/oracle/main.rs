@@ -1,5 +1,5 @@
-//! Our code held against programs of others on fresh random input: Kubernetes' own Go modules (the programs in this
-//! folder) and Prometheus's promtool.
+//! Our code held against programs of others on fresh random input: Go modules of Kubernetes, Argo CD and Flux (the
+//! programs in this folder) and Prometheus's promtool.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,4 +13,5 @@ use my_operator_harness as harness;
 mod alerts;
 mod checklist;
 mod cron;
+mod gitops;
 mod placement;

@@ -21,6 +21,7 @@ mod rollouts;
 mod rotation;
 mod scrapes;
 mod silent;
+mod states;
 mod stored;
 mod unseen;
 

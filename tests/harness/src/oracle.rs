@@ -1,4 +1,4 @@
-//! The Go programs of `tests/oracle`, which tests ask at run time.
+//! The Go programs of `tests/oracle`, and kstatus of Helm's module, which tests ask at run time.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,6 +9,18 @@ use std::sync::{LazyLock, Mutex};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+/// The folder of the Go module that a program is in, and the flags of the compiler: those of the local control plane or of
+/// Helm 4, so that Go has compiled most of it already.
+fn module(program: &str) -> (&'static str, &'static str) {
+    match program {
+        "kstatus" => (
+            "cluster/programs/go/tests",
+            "-gcflags=all=-dwarf=false -N -l",
+        ),
+        _ => ("tests/oracle", "-gcflags=all=-dwarf=false"),
+    }
+}
 
 /// Builds a program once per process, and returns its path. A program that is up to date is not linked again: Go compares
 /// the build ID in the file with its inputs.
@@ -21,12 +33,12 @@ fn build(program: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(Path::parent).unwrap();
     let path = target.join("oracles").join(program);
-    // The flags and versions of the local control plane, so that Go has compiled most of it already.
+    let (folder, flags) = module(program);
     let status = Command::new("go")
-        .args(["build", "-trimpath", "-gcflags=all=-dwarf=false", "-o"])
+        .args(["build", "-trimpath", flags, "-o"])
         .arg(&path)
         .arg(format!("./{program}"))
-        .current_dir(super::checkout().join("tests/oracle"))
+        .current_dir(super::checkout().join(folder))
         .envs([
             ("CGO_ENABLED", "0"),
             ("GOFLAGS", "-mod=readonly"),

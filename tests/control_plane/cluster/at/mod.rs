@@ -7,6 +7,7 @@ mod protocol;
 mod results;
 mod schedules;
 mod spec;
+mod states;
 mod story;
 mod truth;
 

@@ -18,6 +18,7 @@ mod placement;
 mod revisions;
 mod rollout;
 mod selectors;
+mod states;
 mod status;
 mod surge;
 
