@@ -13,6 +13,7 @@ mod admit;
 mod architecture;
 mod checklist;
 mod checkout;
+mod dashboards;
 mod documents;
 mod hostile_texts;
 mod image;

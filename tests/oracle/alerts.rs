@@ -28,7 +28,8 @@ fn alerts(rules: &mut Value) -> impl Iterator<Item = &mut Value> {
     groups.flat_map(|group| group["rules"].as_array_mut().unwrap())
 }
 
-fn promtool(folder: &Path, args: &[&str]) {
+/// Runs promtool in a folder, and wants it to find nothing wrong.
+pub(crate) fn promtool(folder: &Path, args: &[&str]) {
     let mut promtool = Command::new(binaries::promtool().unwrap());
     let output = promtool.current_dir(folder).args(args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

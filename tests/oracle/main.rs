@@ -13,5 +13,6 @@ use my_operator_harness as harness;
 mod alerts;
 mod checklist;
 mod cron;
+mod dashboards;
 mod gitops;
 mod placement;

@@ -1,76 +1,38 @@
-//! The metrics that alerts and docs name are those that the operator exposes.
+//! The metrics that alerts, dashboards and docs name are those that the operator exposes.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::cluster::at::at_when;
 use crate::cluster::{environment, kubectl};
-use crate::harness::{checkout, wait_for};
-
-/// What PromQL has of its own among the words that are no functions (those have a parenthesis behind).
-const WORDS: [&str; 10] = [
-    "and",
-    "or",
-    "unless",
-    "on",
-    "ignoring",
-    "group_left",
-    "group_right",
-    "bool",
-    "offset",
-    "by",
-];
-
-/// The names of metrics in an expression of PromQL.
-fn metrics_of(expression: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    let mut rest = expression;
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-    while let Some(c) = rest.chars().next() {
-        let skip = match c {
-            // Labels, ranges and texts.
-            '{' => rest.find('}').unwrap() + 1,
-            '[' => rest.find(']').unwrap() + 1,
-            '"' => rest[1..].find('"').unwrap() + 2,
-            c if is_word(c) => {
-                let word = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
-                let after = rest[word.len()..].trim_start();
-                let of_labels = [
-                    "by",
-                    "on",
-                    "without",
-                    "ignoring",
-                    "group_left",
-                    "group_right",
-                ];
-                if of_labels.contains(&word) && after.starts_with('(') {
-                    rest.find(')').unwrap() + 1
-                } else {
-                    let number = c.is_ascii_digit();
-                    let function = after.starts_with('(') || after.starts_with("by (");
-                    if !number && !function && !WORDS.contains(&word) {
-                        names.insert(word.to_owned());
-                    }
-                    word.len()
-                }
-            }
-            c => c.len_utf8(),
-        };
-        rest = &rest[skip..];
-    }
-    names
-}
-
-#[test]
-fn names_are_found_in_expressions() {
-    let names = |text| metrics_of(text).into_iter().collect::<Vec<_>>();
-    let text = r#"histogram_quantile(0.99, sum by (a, le) (rate(x_bucket{b="c",d!~"e|f"}[5m]))) > 1e3
-        or on (a) group_left (b) absent(y) offset 5m unless time() - z < 2 * 86400"#;
-    assert_eq!(names(text), ["x_bucket", "y", "z"]);
-}
+use crate::harness::promql::Queried;
+use crate::harness::{checkout, dashboards, documented, wait_for};
 
 /// Metrics that appear only after an event that no test here causes.
 const NOT_YET: [&str; 1] = ["my_operator_reconcile_errors_total"];
+
+/// The series that kubebuilder's dashboards query (docs/operations/dashboards.md has their panels).
+const OF_KUBEBUILDER: [&str; 11] = [
+    "controller_runtime_active_workers{controller=\"at\"}",
+    "controller_runtime_reconcile_total{controller=\"at\",result=\"success\"}",
+    "controller_runtime_reconcile_errors_total{controller=\"at\"}",
+    "workqueue_depth{name=\"at\",controller=\"at\"}",
+    "workqueue_queue_duration_seconds_bucket{le=\"1.0\",name=\"at\",controller=\"at\"}",
+    "workqueue_adds_total{name=\"at\",controller=\"at\"}",
+    "workqueue_unfinished_work_seconds{name=\"at\",controller=\"at\"}",
+    "workqueue_work_duration_seconds_bucket{le=\"1.0\",name=\"at\",controller=\"at\"}",
+    "workqueue_retries_total{name=\"at\",controller=\"at\"}",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+];
+
+/// Whether the page has a series that begins like this: the name of a metric, with or without its labels.
+fn has_series(page: &str, start: &str) -> bool {
+    page.lines().any(|line| {
+        let rest = line.strip_prefix(start);
+        rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+    })
+}
 
 /// The names that Prometheus gives to the metrics of a page, each with its type.
 fn shown(page: &str) -> BTreeSet<(String, String)> {
@@ -134,32 +96,40 @@ async fn page() -> String {
     .await
 }
 
-#[tokio::test]
-async fn every_metric_that_an_alert_queries_is_exposed() {
-    let page = page().await;
-    let shown = shown(&page);
+/// The name of each alert, or the place in a dashboard, with its expression.
+fn expressions() -> Vec<(String, String)> {
     let path = checkout().join("config/components/prometheus/alerts.yaml");
     let alerts: serde_json::Value =
         serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-    let mut asked = 0;
-    for rule in alerts["spec"]["groups"][0]["rules"].as_array().unwrap() {
-        for name in metrics_of(rule["expr"].as_str().unwrap()) {
-            asked += 1;
-            let histogram = ["_bucket", "_count", "_sum"]
-                .iter()
-                .filter_map(|end| name.strip_suffix(end))
-                .any(|name| shown.contains(&(name.to_owned(), "histogram".to_owned())));
-            let known = histogram || shown.iter().any(|(shown, _)| *shown == name);
-            assert!(known, "{}: {name} is not in\n{page}", rule["alert"]);
-            // And there is a series of it from the start: what is absent sets off no alert.
-            let series = page.lines().any(|line| {
-                let rest = line.strip_prefix(&name);
-                rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
-            });
-            assert!(series, "{}: {name} has no series in\n{page}", rule["alert"]);
+    let rules = alerts["spec"]["groups"][0]["rules"].as_array().unwrap();
+    let word = |of: &serde_json::Value| of.as_str().unwrap().to_owned();
+    let of_alerts = rules
+        .iter()
+        .map(|rule| (word(&rule["alert"]), word(&rule["expr"])));
+    let queries = dashboards::all().into_iter();
+    let queries = queries.flat_map(|dashboard| dashboard.queries());
+    let of_panels = queries.map(|query| (query.place, query.expression));
+    of_alerts.chain(of_panels).collect()
+}
+
+/// What is absent sets off no alert, and makes an empty panel.
+#[tokio::test]
+async fn every_metric_that_an_alert_or_a_dashboard_queries_has_a_series() {
+    let page = page().await;
+    let (mut asked, mut missing) = (BTreeSet::new(), Vec::new());
+    for (place, expression) in expressions() {
+        for name in Queried::of(&expression).metrics() {
+            if !has_series(&page, name) && !NOT_YET.contains(&name) {
+                missing.push(format!("{place}: {name}"));
+            }
+            asked.insert(name.to_owned());
         }
     }
-    assert!(asked > 10, "{asked} names found");
+    let of_others = OF_KUBEBUILDER.into_iter();
+    let of_others = of_others.filter(|start| !has_series(&page, start));
+    missing.extend(of_others.map(|start| format!("kubebuilder's dashboards: {start}")));
+    assert!(missing.is_empty(), "{missing:#?} not in\n{page}");
+    assert!(asked.len() > 40, "{asked:?}");
 }
 
 #[tokio::test]
@@ -172,27 +142,38 @@ async fn what_the_api_server_adds_to_the_webhook_configurations_is_no_drift() {
     assert!(drift.iter().all(is_zero), "{drift:?}");
 }
 
+/// The labels of the first series of a metric on the page.
+fn labels(page: &str, name: &str, kind: &str) -> Option<BTreeSet<String>> {
+    let start = if kind == "histogram" {
+        format!("{name}_count")
+    } else {
+        name.to_owned()
+    };
+    let line = page.lines().find(|line| has_series(line, &start))?;
+    let mut selectors = Queried::of(line).selectors.into_iter();
+    selectors.next().map(|series| series.labels)
+}
+
 #[tokio::test]
 async fn every_metric_is_documented_and_no_other() {
     let page = page().await;
-    let path = checkout().join("docs/operations/metrics.md");
-    let documented: BTreeSet<_> = fs::read_to_string(path)
-        .unwrap()
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `"))
-        .filter_map(|line| {
-            let (name, rest) = line.split_once("` | ")?;
-            let (kind, _) = rest.split_once(" |")?;
-            let known = ["counter", "gauge", "histogram", "info"].contains(&kind);
-            known.then(|| (name.to_owned(), kind.to_owned()))
-        })
-        .collect();
+    let listed = documented::metrics();
+    let kinds = listed
+        .iter()
+        .map(|(name, metric)| (name.clone(), metric.kind.clone()));
     let mut shown = shown(&page);
     for later in NOT_YET {
         shown.insert((later.to_owned(), "counter".to_owned()));
     }
     assert_eq!(
-        documented, shown,
+        kinds.collect::<BTreeSet<_>>(),
+        shown,
         "docs/operations/metrics.md beside the page"
     );
+    for (name, metric) in listed {
+        match labels(&page, &name, &metric.kind) {
+            Some(labels) => assert_eq!(metric.labels, labels, "labels of {name}"),
+            None => assert!(NOT_YET.contains(&&*name), "{name} has no series in\n{page}"),
+        }
+    }
 }

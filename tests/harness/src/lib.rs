@@ -10,6 +10,8 @@
 //!   to the API server.
 //! - [`record`], [`pods`]: every event of some objects, without a gap. [`policies`]: admission policies that hold back
 //!   or change single calls. [`oracle`]: the Go programs of `tests/oracle`.
+//! - [`dashboards`], [`promql`], [`documented`]: the dashboards of `contrib/mixin`, what expressions ask of Prometheus, and
+//!   the list of metrics in docs/operations/metrics.md.
 
 #![allow(
     missing_docs,
@@ -21,6 +23,8 @@
 )]
 
 mod conditions;
+pub mod dashboards;
+pub mod documented;
 mod figures;
 pub mod hanging;
 pub mod helm;
@@ -36,6 +40,7 @@ mod plugins;
 pub mod pods;
 pub mod policies;
 mod programs;
+pub mod promql;
 pub mod proxy;
 mod reads;
 pub mod record;

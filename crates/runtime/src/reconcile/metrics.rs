@@ -1,6 +1,15 @@
 //! Metrics of queues and reconcilers, under controller-runtime's names so that its dashboards work here.
 
-use prometheus_client::encoding::EncodeLabelSet;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
 };
@@ -26,10 +35,11 @@ pub struct Failed {
     category: &'static str,
 }
 
-/// Label: the queue.
+/// Labels: the queue, and the reconciler that it belongs to. Both are the same, as in controller-runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Queue {
     name: &'static str,
+    controller: &'static str,
 }
 
 /// Labels: the resource and the namespace of a watch. An empty namespace means all of them.
@@ -37,6 +47,62 @@ pub struct Queue {
 pub(crate) struct Watched {
     resource: String,
     namespace: String,
+}
+
+/// The reconciles that run at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InProgress {
+    /// How long all of them together have run.
+    pub(super) total: Duration,
+    /// How long the oldest has run.
+    pub(super) longest: Duration,
+}
+
+/// Reads what is in progress of a queue; `None` when the queue is gone.
+type Read = Box<dyn Fn() -> Option<InProgress> + Send + Sync>;
+
+/// What each scrape reads of the queues, by their names.
+#[derive(Clone, Default)]
+struct Queues(Arc<Mutex<BTreeMap<&'static str, Read>>>);
+
+/// The gauges of work in progress: the name, what it shows, and where that is.
+const IN_PROGRESS: [(&str, &str, fn(&InProgress) -> Duration); 2] = [
+    (
+        "workqueue_unfinished_work_seconds",
+        "How long the running reconciles have taken together, in seconds",
+        |work| work.total,
+    ),
+    (
+        "workqueue_longest_running_processor_seconds",
+        "How long the longest running reconcile has taken, in seconds",
+        |work| work.longest,
+    ),
+];
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Queues {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let queues = self.0.lock();
+        // Once, for both gauges.
+        let read: Vec<_> = queues
+            .iter()
+            .filter_map(|(name, read)| Some((*name, read()?)))
+            .collect();
+        for (metric, help, seconds) in IN_PROGRESS {
+            let mut family = encoder.encode_descriptor(metric, help, None, MetricType::Gauge)?;
+            for (name, work) in &read {
+                let labels = [("name", *name), ("controller", *name)];
+                let one = family.encode_family(&labels)?;
+                ConstGauge::new(seconds(work).as_secs_f64()).encode(one)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
@@ -53,6 +119,8 @@ pub struct Metrics {
     adds: Family<Queue, Counter>,
     retries: Family<Queue, Counter>,
     waited: Seconds<Queue>,
+    worked: Seconds<Queue>,
+    queues: Queues,
     watch_failing: Family<Watched, Gauge>,
 }
 
@@ -75,6 +143,8 @@ impl Metrics {
             adds: Family::default(),
             retries: Family::default(),
             waited: Family::new_with_constructor(histogram),
+            worked: Family::new_with_constructor(histogram),
+            queues: Queues::default(),
             watch_failing: Family::default(),
         };
         this.register_reconciles(registry);
@@ -136,6 +206,12 @@ impl Metrics {
             "How long a key waited for a worker",
             self.waited.clone(),
         );
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long a worker had a key",
+            self.worked.clone(),
+        );
+        registry.register_collector(Box::new(self.queues.clone()));
     }
 
     /// How many watches of that resource in that namespace fail.
@@ -147,10 +223,22 @@ impl Metrics {
         self.watch_failing.get_or_create(&watched).clone()
     }
 
+    /// From now on each scrape reads what is in progress of that reconciler's queue.
+    pub(super) fn read_in_progress(
+        &self,
+        controller: &'static str,
+        read: impl Fn() -> Option<InProgress> + Send + Sync + 'static,
+    ) {
+        self.queues.0.lock().insert(controller, Box::new(read));
+    }
+
     /// The metrics of one reconciler, looked up once.
     pub fn of(&self, controller: &'static str) -> ControllerMetrics {
         let by = Controller { controller };
-        let queue = Queue { name: controller };
+        let queue = Queue {
+            name: controller,
+            controller,
+        };
         let ended = |result| {
             self.reconciles
                 .get_or_create(&Ended { controller, result })
@@ -169,6 +257,7 @@ impl Metrics {
             adds: self.adds.get_or_create(&queue).clone(),
             retries: self.retries.get_or_create(&queue).clone(),
             waited: self.waited.get_or_create(&queue).clone(),
+            worked: self.worked.get_or_create(&queue).clone(),
         }
     }
 }
@@ -188,6 +277,7 @@ pub struct ControllerMetrics {
     pub(super) adds: Counter,
     pub(super) retries: Counter,
     pub(super) waited: Histogram,
+    pub(super) worked: Histogram,
 }
 
 impl ControllerMetrics {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Key;
 use super::lanes::{Lanes, Pace, SLOW, Urgency};
-use super::metrics::ControllerMetrics;
+use super::metrics::{ControllerMetrics, InProgress};
 use my_operator_client::backoff::Exponential;
 use my_operator_client::clock::Clock;
 
@@ -334,8 +334,9 @@ impl Queue {
 
     fn hand_back(&self, state: &mut QueueState, key: &Key, requeue_at: Option<DateTime<Utc>>) {
         if let Some((since, pace)) = state.active.remove(key) {
-            let was_fast = since.elapsed() <= SLOW;
-            state.waiting.done(&key.namespace, pace, was_fast);
+            let took = since.elapsed();
+            self.metrics.worked.observe(took.as_secs_f64());
+            state.waiting.done(&key.namespace, pace, took <= SLOW);
         }
         set_due(state, key, requeue_at);
         if requeue_at.is_some() {
@@ -348,6 +349,16 @@ impl Queue {
         if state.waiting.is_ready() {
             self.ready.notify_one();
         }
+    }
+
+    /// For how long workers have had the keys that they have.
+    pub(super) fn in_progress(&self) -> InProgress {
+        let state = self.lock();
+        let took = state.active.values().map(|(since, _)| since.elapsed());
+        took.fold(InProgress::default(), |work, took| InProgress {
+            total: work.total + took,
+            longest: work.longest.max(took),
+        })
     }
 
     /// Gives due keys to the workers, oldest first, until the queue is closed.

@@ -160,7 +160,11 @@ impl Context {
     pub fn queue(&self, controller: &'static str) -> Arc<Queue> {
         let metrics = self.metrics.of(controller);
         let workers = self.workers.max(1);
-        Arc::new(Queue::for_workers(workers, self.clock.clone(), metrics))
+        let queue = Arc::new(Queue::for_workers(workers, self.clock.clone(), metrics));
+        let weak = Arc::downgrade(&queue);
+        let read = move || weak.upgrade().map(|queue| queue.in_progress());
+        self.metrics.read_in_progress(controller, read);
+        queue
     }
 }
 
@@ -793,6 +797,49 @@ mod tests {
         assert_eq!(counted.error.get(), counted.errors.get());
         assert_eq!(counted.requeue_after.get(), 5);
         assert_eq!(counted.retries.get(), 9);
+    }
+
+    /// What a scrape shows of the queue `test`.
+    fn scraped(context: &Context, metric: &str) -> Option<String> {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &context.registry.lock()).unwrap();
+        let series = format!("workqueue_{metric}{{name=\"test\",controller=\"test\"}} ");
+        let mut values = page.lines().filter_map(|line| line.strip_prefix(&series));
+        values.next().map(str::to_owned)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scrape_shows_for_how_long_workers_have_had_their_keys() {
+        let context = context(&Clock::boot(), &[]);
+        let queue = context.queue("test");
+        let pass = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+        let figures = || {
+            [
+                "unfinished_work_seconds",
+                "longest_running_processor_seconds",
+                "work_duration_seconds_count",
+                "work_duration_seconds_sum",
+            ]
+            .map(|metric| scraped(&context, metric).unwrap_or_default())
+        };
+        assert_eq!(figures(), ["0.0", "0.0", "0", "0.0"]);
+        let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
+        queue.add(a.clone());
+        pass(9).await;
+        assert_eq!(figures(), ["0.0", "0.0", "0", "0.0"], "it waits");
+        queue.take().await;
+        pass(3).await;
+        queue.add(b.clone());
+        queue.take().await;
+        pass(2).await;
+        assert_eq!(figures(), ["7.0", "5.0", "0", "0.0"]);
+        queue.done(&a, None);
+        pass(1).await;
+        assert_eq!(figures(), ["3.0", "3.0", "1", "5.0"]);
+        queue.retry(&b, &Failure::default());
+        assert_eq!(figures(), ["0.0", "0.0", "2", "8.0"]);
+        drop(queue);
+        assert_eq!(figures(), ["", "", "2", "8.0"], "the queue is gone");
     }
 
     #[tokio::test(start_paused = true)]
