@@ -55,7 +55,15 @@ fn pages_name_targets_that_exist() {
         checkout().join("README.md"),
         checkout().join("CONTRIBUTING.md"),
     ];
-    for folder in ["docs", "cluster", "config", "crates", "packaging", "tests"] {
+    for folder in [
+        "docs",
+        "cluster",
+        "config",
+        "contrib",
+        "crates",
+        "packaging",
+        "tests",
+    ] {
         pages.extend(files(&checkout().join(folder), "md"));
     }
     let (mut named, mut wrong) = (0, Vec::new());

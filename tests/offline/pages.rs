@@ -21,10 +21,11 @@ fn the_page_of_the_example_kind_quotes_the_whole_kind() {
 }
 
 /// Where paths in pages begin, at the root of the checkout.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     "benches",
     "cluster",
     "config",
+    "contrib",
     "crates",
     "docs",
     "examples",
@@ -38,7 +39,7 @@ const FOLDERS: [&str; 10] = [
 fn the_files_that_pages_name_exist() {
     let checkout = checkout();
     let mut found = vec![checkout.join("README.md"), checkout.join("CONTRIBUTING.md")];
-    for folder in ["docs", "crates", "cluster", "tests"] {
+    for folder in ["docs", "crates", "cluster", "contrib", "tests"] {
         found.extend(files(&checkout.join(folder), "md"));
     }
     let mut wrong = Vec::new();

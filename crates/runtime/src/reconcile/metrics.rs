@@ -65,8 +65,11 @@ type Read = Box<dyn Fn() -> Option<InProgress> + Send + Sync>;
 #[derive(Clone, Default)]
 struct Queues(Arc<Mutex<BTreeMap<&'static str, Read>>>);
 
+/// What a gauge shows of the work in progress.
+type Figure = fn(&InProgress) -> Duration;
+
 /// The gauges of work in progress: the name, what it shows, and where that is.
-const IN_PROGRESS: [(&str, &str, fn(&InProgress) -> Duration); 2] = [
+const IN_PROGRESS: [(&str, &str, Figure); 2] = [
     (
         "workqueue_unfinished_work_seconds",
         "How long the running reconciles have taken together, in seconds",

@@ -297,7 +297,7 @@ fn a_mount_without_a_volume_is_named() {
 #[test]
 fn a_pod_is_taken_without_what_admission_and_its_controllers_wrote() {
     let admitted = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
-    let token = json!({"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
+    let access = json!({"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
     let data = json!({"name": "data", "mountPath": "/data"});
     let own =
         json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"});
@@ -311,8 +311,8 @@ fn a_pod_is_taken_without_what_admission_and_its_controllers_wrote() {
             },
         },
         "spec": {
-            "containers": [{"name": "web", "image": "a:1", "volumeMounts": [data, token]}],
-            "initContainers": [{"name": "init", "image": "a:1", "volumeMounts": [token]}],
+            "containers": [{"name": "web", "image": "a:1", "volumeMounts": [data, access]}],
+            "initContainers": [{"name": "init", "image": "a:1", "volumeMounts": [access]}],
             "volumes": [{"name": "data", "emptyDir": {}}, {"name": "kube-api-access-x7k2p", "projected": {}}],
             "tolerations": [admitted("node.kubernetes.io/not-ready"), own, admitted("node.kubernetes.io/unreachable"), admitted("mine")],
             "nodeName": "node-1",

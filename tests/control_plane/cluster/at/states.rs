@@ -49,7 +49,12 @@ async fn argo_cd_is_shown_an_at_as_it_is_in_each_state() {
             STARTED_REASON,
             "Released",
         ),
-        ("succeeded", at("succeeded", "", ""), PHASE, "DONE"),
+        (
+            "succeeded",
+            at("succeeded", "", "kwok.my-operator.dev/message: ''"),
+            PHASE,
+            "DONE",
+        ),
         ("failed", at("failed", "", fails), PHASE, "DONE"),
         (
             "missed",
