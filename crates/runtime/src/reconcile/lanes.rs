@@ -6,10 +6,12 @@
 //! - **Slow start.** A namespace begins with a sixteenth of the workers, and gets one more for each reconcile that ends
 //!   within [`SLOW`]. So a busy one has nearly all of them after a few round trips. One sixteenth is always left for
 //!   the first keys of other namespaces.
-//! - **A slow reconcile gives its worker back.** After [`SLOW`] it no longer counts, and another key is taken. Its
-//!   namespace is slow then, until one of its reconciles ends in time: its keys do not compete with those of other
-//!   namespaces for workers, but have as many of their own, which they share with those of other slow namespaces.
-//!   Of one urgency, they are taken after the others.
+//! - **A slow reconcile gives its worker back.** After [`SLOW`] it no longer counts, and another key is taken. If no
+//!   other of its namespace has ended in time meanwhile, the namespace is slow, until one does: its keys do not compete
+//!   with those of other namespaces for workers, but have as many of their own, which they share with those of other slow
+//!   namespaces. Of one urgency, they are taken after the others.
+//! - **A slow namespace always may try one key**, also while calls that hang have all workers of the slow ones. Otherwise
+//!   an API server that stalls for a second would make a busy namespace wait until they end.
 //!
 //! A namespace without work is forgotten: its next key begins as the first did.
 //!
@@ -53,6 +55,11 @@ impl Limits {
             most: workers.saturating_sub(first).max(1),
         }
     }
+
+    /// How many slow reconciles there may be.
+    fn most_slow(self) -> usize {
+        self.workers.saturating_mul(MAX_SLOW)
+    }
 }
 
 /// The waiting keys, by namespace; see the module.
@@ -86,6 +93,15 @@ pub(super) enum Pace {
     Slow,
 }
 
+/// A key's turn, until [`Lanes::done`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// What the key counts as.
+    pub(super) pace: Pace,
+    /// How many keys of its namespace had ended in time before.
+    ended_before: u32,
+}
+
 /// The keys of one namespace.
 #[derive(Debug)]
 struct Lane {
@@ -96,6 +112,8 @@ struct Lane {
     /// How many of its keys may run at a time.
     limit: usize,
     is_slow: bool,
+    /// How many of its keys have ended in time. It wraps.
+    ended: u32,
 }
 
 impl Lane {
@@ -105,6 +123,7 @@ impl Lane {
             running: [0; 2],
             limit: limits.first,
             is_slow: false,
+            ended: 0,
         }
     }
 
@@ -200,28 +219,36 @@ impl Lanes {
             .into_iter()
             .flat_map(|urgency| [(urgency, Pace::Fast), (urgency, Pace::Slow)]);
         turns.find_map(|(urgency, pace)| {
-            if self.running[pace as usize] >= self.limits.workers {
+            let running = self.running[pace as usize];
+            let is_full = running >= self.limits.workers;
+            if is_full && (pace == Pace::Fast || running >= self.limits.most_slow()) {
                 return None;
             }
             let mut order = self.order[urgency as usize][pace as usize].iter();
-            Some((urgency, pace, order.position(|name| self.may_run(name))?))
+            let index = order.position(|name| self.may_run(name, is_full))?;
+            Some((urgency, pace, index))
         })
     }
 
-    /// Whether that namespace is below its limit.
-    fn may_run(&self, namespace: &str) -> bool {
+    /// Whether that namespace is below its limit. If those that are slow have all the workers that they share, it is only
+    /// while nothing of it runs.
+    fn may_run(&self, namespace: &str, is_full: bool) -> bool {
         self.by_namespace.get(namespace).is_some_and(|lane| {
-            let limit = if lane.is_slow {
-                self.limits.most
-            } else {
-                lane.limit
-            };
-            lane.running[lane.pace() as usize] < limit
+            let running = lane.running[lane.pace() as usize];
+            if is_full {
+                return lane.running == [0; 2];
+            }
+            running
+                < if lane.is_slow {
+                    self.limits.most
+                } else {
+                    lane.limit
+                }
         })
     }
 
-    /// Takes the next key, and what it counts as until [`Lanes::done`].
-    pub(super) fn next(&mut self) -> Option<(Key, Pace)> {
+    /// Takes the next key.
+    pub(super) fn next(&mut self) -> Option<(Key, Turn)> {
         let (urgency, pace, index) = self.turn()?;
         let order = &mut self.order[urgency as usize][pace as usize];
         let name = order.remove(index)?;
@@ -235,14 +262,19 @@ impl Lanes {
         self.running[pace as usize] += 1;
         self.waiting -= 1;
         self.taken = self.taken.wrapping_add(1);
-        Some((key, pace))
+        let ended_before = lane.ended;
+        Some((key, Turn { pace, ended_before }))
     }
 
-    /// A key of that namespace takes longer than [`SLOW`]. Returns what it counts as from now on.
-    pub(super) fn mark_slow(&mut self, namespace: &str, before: Pace) -> Pace {
-        let may_give_back =
-            self.running[Pace::Slow as usize] < self.limits.workers.saturating_mul(MAX_SLOW);
-        self.set_slow(namespace, true);
+    /// A key of that namespace takes longer than [`SLOW`]. Returns what it counts as from now on. The namespace is slow if
+    /// no other key of it has ended in time since this one was taken.
+    pub(super) fn mark_slow(&mut self, namespace: &str, turn: Turn) -> Pace {
+        let before = turn.pace;
+        let may_give_back = self.running[Pace::Slow as usize] < self.limits.most_slow();
+        let lane = self.by_namespace.get(namespace);
+        if lane.is_some_and(|lane| lane.ended == turn.ended_before) {
+            self.set_slow(namespace, true);
+        }
         let Some(lane) = self.by_namespace.get_mut(namespace) else {
             return before;
         };
@@ -287,6 +319,7 @@ impl Lanes {
         self.running[pace as usize] -= 1;
         if was_fast {
             lane.limit = (lane.limit + 1).min(self.limits.most);
+            lane.ended = lane.ended.wrapping_add(1);
         }
         if lane.running == [0; 2] && lane.is_empty() {
             // Otherwise the map would keep every namespace that ever had an object.
@@ -352,8 +385,8 @@ mod tests {
         }
         for second in 0..60 {
             let taken: Vec<_> = std::iter::from_fn(|| lanes.next()).collect();
-            for (key, pace) in &taken {
-                let after = lanes.mark_slow(&key.namespace, *pace);
+            for (key, turn) in &taken {
+                let after = lanes.mark_slow(&key.namespace, *turn);
                 assert_eq!(after, Pace::Slow, "second {second}");
             }
             // At first each of them has its turn: 96 a second.
@@ -421,6 +454,110 @@ mod tests {
         assert_eq!(next(&mut lanes), Some(key("a", "1")));
     }
 
+    /// Seconds until the keys of one namespace are done by an API server that can do so many in a second and has nothing
+    /// else to do, beside so many namespaces with ten keys each whose calls hang. Now and then it does nothing for a moment,
+    /// as when its disk is busy.
+    fn seconds_of_a_burst(hanging: u32, capacity: f64) -> f64 {
+        /// In steps of 10 ms: how long a reconcile takes at least, how long a call hangs, the backoff of its key, when the
+        /// burst is due, and when and for how long the server does nothing.
+        const ROUND_TRIP: u32 = 3;
+        const HANGS: u32 = 3_000;
+        const BACKOFF: u32 = 1_000;
+        const DUE: u32 = 500;
+        const STALL_EVERY: u32 = 700;
+        const STALL: u32 = 150;
+        const STEPS_PER_SECOND: u32 = 100;
+        const COUNT: usize = 1_000;
+
+        struct Running {
+            key: Key,
+            turn: Turn,
+            begin: u32,
+            left: f64,
+        }
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut lanes = Lanes::new(96);
+        let hang = |number: u32| {
+            key(
+                &format!("hanging-{}", number % hanging),
+                &number.to_string(),
+            )
+        };
+        let mut due: Vec<_> = (0..hanging * 10).map(|number| (0, hang(number))).collect();
+        due.extend((0..COUNT).map(|number| (DUE, key("busy", &number.to_string()))));
+        let mut running: Vec<Running> = Vec::new();
+        let mut done = 0;
+        for step in 0.. {
+            for (_, key) in due.extract_if(.., |(at, _)| *at <= step) {
+                lanes.push(key, Normal);
+            }
+            while let Some((key, turn)) = lanes.next() {
+                let left = random.f64() + 0.5;
+                running.push(Running {
+                    key,
+                    turn,
+                    begin: step,
+                    left,
+                });
+            }
+            let busy = running
+                .iter()
+                .filter(|one| &*one.key.namespace == "busy")
+                .count();
+            let busy = f64::from(u32::try_from(busy).unwrap());
+            let stalls = step % STALL_EVERY < STALL;
+            let share = if stalls {
+                0.0
+            } else {
+                capacity / f64::from(STEPS_PER_SECOND) / busy
+            };
+            let mut still = Vec::new();
+            for mut one in running {
+                let elapsed = step - one.begin;
+                let is_busy = &*one.key.namespace == "busy";
+                one.left -= share;
+                if is_busy && one.left <= 0.0 && elapsed >= ROUND_TRIP {
+                    lanes.done(
+                        &one.key.namespace,
+                        one.turn.pace,
+                        elapsed <= STEPS_PER_SECOND,
+                    );
+                    done += 1;
+                } else if !is_busy && elapsed == HANGS {
+                    lanes.done(&one.key.namespace, one.turn.pace, false);
+                    due.push((step + BACKOFF, one.key));
+                } else {
+                    if elapsed == STEPS_PER_SECOND {
+                        one.turn.pace = lanes.mark_slow(&one.key.namespace, one.turn);
+                    }
+                    still.push(one);
+                }
+            }
+            running = still;
+            if done == COUNT {
+                return f64::from(step - DUE) / f64::from(STEPS_PER_SECOND);
+            }
+            assert!(step < 1_000 * STEPS_PER_SECOND, "{done} are done");
+        }
+        unreachable!("the loop returns or fails");
+    }
+
+    /// Its reconciles take more than a second now and then, as those do whose calls hang.
+    #[test]
+    fn a_namespace_that_makes_the_api_server_busy_is_not_taken_for_one_whose_calls_hang() {
+        for capacity in [20.0, 140.0] {
+            let alone = seconds_of_a_burst(0, capacity);
+            for hanging in [100_u32, 600] {
+                let beside = seconds_of_a_burst(hanging, capacity);
+                let figures =
+                    format!("{beside} s beside {hanging} namespaces that hang, {alone} s alone");
+                // Each begins with a second of a worker.
+                let most = alone * 1.1 + f64::from(hanging) / 96.0;
+                assert!(beside <= most, "{capacity} a second: {figures}");
+            }
+        }
+    }
+
     /// A namespace as the naive model has it.
     #[derive(Clone, Debug)]
     struct Plain {
@@ -428,8 +565,10 @@ mod tests {
         open: bool,
         slow: bool,
         limit: usize,
-        /// The paces of its keys that run.
-        running: Vec<Pace>,
+        /// The turns of its keys that run.
+        running: Vec<Turn>,
+        /// How many have ended in time.
+        ended: u32,
         /// The names of its waiting keys, and since when it is behind the other namespaces; by urgency.
         waiting: [(Vec<String>, u64); 2],
     }
@@ -443,7 +582,7 @@ mod tests {
         }
 
         fn running(&self, pace: Pace) -> usize {
-            self.running.iter().filter(|one| **one == pace).count()
+            self.running.iter().filter(|one| one.pace == pace).count()
         }
     }
 
@@ -455,7 +594,8 @@ mod tests {
             let pace = if plain.slow { Pace::Slow } else { Pace::Fast };
             let running: usize = all.iter().map(|plain| plain.running(pace)).sum();
             let limit = if plain.slow { most } else { plain.limit };
-            plain.running(pace) < limit && running < workers
+            let one_at_least = plain.slow && plain.running.is_empty() && running < workers * 8;
+            one_at_least || plain.running(pace) < limit && running < workers
         };
         let urgencies = if taken % 8 == 7 { [1, 0] } else { [0, 1] };
         urgencies.into_iter().find_map(|urgency| {
@@ -486,6 +626,7 @@ mod tests {
                     slow: false,
                     limit: first,
                     running: Vec::new(),
+                    ended: 0,
                     waiting: Default::default(),
                 })
                 .collect();
@@ -508,27 +649,30 @@ mod tests {
                         if was_fast {
                             one.set_slow(false, step);
                             one.limit = (one.limit + 1).min((workers - first).max(1));
+                            one.ended += 1;
                         }
-                        lanes.done(&one.name, ended, was_fast);
+                        lanes.done(&one.name, ended.pace, was_fast);
                         if one.running.is_empty()
                             && one.waiting.iter().all(|(keys, _)| keys.is_empty())
                         {
-                            (one.slow, one.limit) = (false, first);
+                            (one.slow, one.limit, one.ended) = (false, first, 0);
                         }
                     }
                     13 if !one.running.is_empty() => {
-                        one.set_slow(true, step);
-                        one.limit = first;
                         let index = random.usize(..one.running.len());
-                        let (name, before) = (one.name.clone(), one.running[index]);
+                        let (name, turn) = (one.name.clone(), one.running[index]);
+                        if one.ended == turn.ended_before {
+                            one.set_slow(true, step);
+                        }
+                        one.limit = first;
                         let slow: usize = plain.iter().map(|plain| plain.running(Pace::Slow)).sum();
                         let after = if slow < workers * 8 {
                             Pace::Slow
                         } else {
-                            before
+                            turn.pace
                         };
-                        assert_eq!(lanes.mark_slow(&name, before), after);
-                        plain[number].running[index] = after;
+                        assert_eq!(lanes.mark_slow(&name, turn), after);
+                        plain[number].running[index].pace = after;
                     }
                     14 if !one.open => {
                         one.open = true;
@@ -539,11 +683,13 @@ mod tests {
                         let expected = naive(&plain, workers, taken).map(|(urgency, number)| {
                             let one = &mut plain[number];
                             let pace = if one.slow { Pace::Slow } else { Pace::Fast };
-                            one.running.push(pace);
+                            let ended_before = one.ended;
+                            let turn = Turn { pace, ended_before };
+                            one.running.push(turn);
                             let (waiting, since) = &mut one.waiting[urgency];
                             *since = step;
                             taken += 1;
-                            (key(&one.name, &waiting.remove(0)), pace)
+                            (key(&one.name, &waiting.remove(0)), turn)
                         });
                         assert_eq!(lanes.is_ready(), expected.is_some());
                         assert_eq!(lanes.next(), expected);
@@ -559,10 +705,10 @@ mod tests {
             for one in &plain {
                 one.running
                     .iter()
-                    .for_each(|pace| lanes.done(&one.name, *pace, true));
+                    .for_each(|turn| lanes.done(&one.name, turn.pace, true));
             }
-            while let Some((key, pace)) = lanes.next() {
-                lanes.done(&key.namespace, pace, true);
+            while let Some((key, turn)) = lanes.next() {
+                lanes.done(&key.namespace, turn.pace, true);
             }
             assert!(lanes.by_namespace.is_empty() && lanes.waiting() == 0);
             assert!(lanes.order.as_flattened().iter().all(VecDeque::is_empty));

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Key;
-use super::lanes::{Lanes, Pace, SLOW, Urgency};
+use super::lanes::{Lanes, SLOW, Turn, Urgency};
 use super::metrics::{ControllerMetrics, InProgress};
 use my_operator_client::backoff::Exponential;
 use my_operator_client::clock::Clock;
@@ -67,7 +67,7 @@ struct QueueState {
     since: HashMap<Key, Instant>,
     is_urgent: Option<IsUrgent>,
     /// Keys that a worker has, since when, and what they count as.
-    active: HashMap<Key, (Instant, Pace)>,
+    active: HashMap<Key, (Instant, Turn)>,
     /// Active keys that were added again meanwhile, and by which event.
     again: HashMap<Key, Event>,
     /// Keys to reconcile at an instant, by instant and by key: one instant per key.
@@ -261,7 +261,7 @@ impl Queue {
                 if state.closed {
                     return None;
                 }
-                if let Some((key, pace)) = state.waiting.next() {
+                if let Some((key, turn)) = state.waiting.next() {
                     // For the timer: the worker counts its next instant from about now.
                     if let (_, Some(back)) = state.read_clock(&self.clock) {
                         self.requeue_all(&mut state, back);
@@ -270,7 +270,7 @@ impl Queue {
                     if let Some(since) = state.since.remove(&key) {
                         self.metrics.waited.observe(since.elapsed().as_secs_f64());
                     }
-                    state.active.insert(key.clone(), (Instant::now(), pace));
+                    state.active.insert(key.clone(), (Instant::now(), turn));
                     if state.waiting.waiting() == 0 {
                         state.shrink();
                     } else if state.waiting.is_ready() {
@@ -286,8 +286,8 @@ impl Queue {
     /// The reconcile of that key takes longer than [`SLOW`]: another key may be worked on beside it.
     pub(super) fn mark_slow(&self, key: &Key) {
         let state = &mut *self.lock();
-        if let Some((_, pace)) = state.active.get_mut(key) {
-            *pace = state.waiting.mark_slow(&key.namespace, *pace);
+        if let Some((_, turn)) = state.active.get_mut(key) {
+            turn.pace = state.waiting.mark_slow(&key.namespace, *turn);
         }
         if state.waiting.is_ready() {
             self.ready.notify_one();
@@ -333,10 +333,10 @@ impl Queue {
     }
 
     fn hand_back(&self, state: &mut QueueState, key: &Key, requeue_at: Option<DateTime<Utc>>) {
-        if let Some((since, pace)) = state.active.remove(key) {
+        if let Some((since, turn)) = state.active.remove(key) {
             let took = since.elapsed();
             self.metrics.worked.observe(took.as_secs_f64());
-            state.waiting.done(&key.namespace, pace, took <= SLOW);
+            state.waiting.done(&key.namespace, turn.pace, took <= SLOW);
         }
         set_due(state, key, requeue_at);
         if requeue_at.is_some() {
