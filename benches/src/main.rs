@@ -59,7 +59,7 @@ struct Arguments {
 /// A part of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Admission reviews, beside a bare HTTPS server and a controller-runtime webhook.
+    /// Admission reviews, beside a bare HTTPS server and webhooks of kube-rs and controller-runtime.
     Webhook,
     /// Starts and waiting of Ats, beside a bare client, Jobs and a controller-runtime At.
     At,

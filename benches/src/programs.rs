@@ -23,6 +23,7 @@ pub(crate) fn build() -> Result<()> {
     for arguments in [
         "build --release --locked --bin my-operator",
         "build --release --locked -p my-operator-bench --bin my-operator-bench-bare",
+        "build --release --locked -p my-operator-bench --features kube-user --bin my-operator-bench-kube-user",
     ] {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);

@@ -85,6 +85,9 @@ func (defaulter) Default(_ context.Context, set *v1beta1.MyDaemonSet) error {
 		fill(&rolling.MaxSurge, intstr.FromInt32(0))
 		fill(&rolling.Partition, 0)
 		fill(&rolling.Paused, false)
+		fill(&rolling.AutoPause, v1beta1.AutoPause{})
+		fill(&rolling.AutoPause.Enabled, true)
+		fill(&rolling.AutoPause.WindowSeconds, 600)
 	}
 	return nil
 }

@@ -63,6 +63,25 @@ impl Client {
         closed(&mut lines, request, Duration::ZERO)?;
         lines.all[0].tls.handshake_kind().context("no handshake")
     }
+
+    /// Calls once on a connection of its own, and returns the body of the answer, whatever its verdict.
+    pub(crate) fn ask(&self, request: &[u8]) -> Result<Vec<u8>> {
+        let mut socket = std::net::TcpStream::connect(self.address)?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        let name = ServerName::from(self.address.ip());
+        let mut tls = ClientConnection::new(self.tls.clone(), name)?;
+        let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+        stream.write_all(request)?;
+        let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            let length = stream.read(&mut part)?;
+            ensure!(length > 0, "the server closed a connection");
+            answer.extend_from_slice(&part[..length]);
+            if let Some(body) = whole_body(&answer)? {
+                return Ok(body.to_vec());
+            }
+        }
+    }
 }
 
 /// The results of one phase.
@@ -288,9 +307,10 @@ impl Line {
     }
 }
 
-fn is_complete(answer: &[u8]) -> Result<bool> {
+/// The body of an answer, once all of it is there. An answer that is not a 200 is an error.
+fn whole_body(answer: &[u8]) -> Result<Option<&[u8]>> {
     let Some(end) = memchr::memmem::find(answer, b"\r\n\r\n") else {
-        return Ok(false);
+        return Ok(None);
     };
     let (head, body) = (std::str::from_utf8(&answer[..end])?, &answer[end + 4..]);
     ensure!(head.starts_with("HTTP/1.1 200 "), "answered with {head}");
@@ -300,9 +320,13 @@ fn is_complete(answer: &[u8]) -> Result<bool> {
         found.then(|| value.parse::<usize>().ok())?
     });
     let length = length.with_context(|| format!("an answer without length: {head}"))?;
-    if body.len() < length {
+    Ok((body.len() >= length).then_some(body))
+}
+
+fn is_complete(answer: &[u8]) -> Result<bool> {
+    let Some(body) = whole_body(answer)? else {
         return Ok(false);
-    }
+    };
     let allowed = memchr::memmem::find(body, b"\"allowed\":true");
     ensure!(
         allowed.is_some(),
@@ -323,6 +347,10 @@ mod tests {
         assert!(is_complete(answer).unwrap());
         assert!(!is_complete(&answer[..answer.len() - 1]).unwrap());
         assert!(is_complete(b"HTTP/1.1 400 Bad Request\r\n\r\n").is_err());
+        let denied = b"HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n{\"allowed\":false}";
+        assert!(is_complete(denied).is_err());
+        let body = whole_body(denied).unwrap();
+        assert_eq!(body, Some(&b"{\"allowed\":false}"[..]));
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! The cost of an admission review, compared with a bare HTTPS server and a small controller-runtime
-//! webhook.
+//! The cost of an admission review, compared with a bare HTTPS server and with small webhooks of kube-rs and of
+//! controller-runtime.
 //!
-//! [`servers`] starts the three, each on a core of its own; [`load`] asks them, from another core, the
-//! [`reviews`] that an API server would send.
+//! [`servers`] starts them, one at a time on a core of its own; [`load`] asks them, from another core, the
+//! [`reviews`] that an API server would send, after [`answers`] has compared what they answer.
 
+mod answers;
 mod load;
 mod reviews;
 mod servers;
@@ -16,7 +17,7 @@ use rustls::HandshakeKind;
 
 use load::{Client, Lines};
 use reviews::{Length, Side};
-use servers::{BARE, CONTROLLER_RUNTIME, Cores, Running, Server, Stage};
+use servers::{BARE, CONTROLLER_RUNTIME, Cores, KUBE_USER, Running, Server, Stage};
 
 use crate::table::{self, Aim, Column, Figure, Figures, Round};
 
@@ -39,6 +40,7 @@ async fn measure(rounds: u32, seconds: f64) -> Result<String> {
     let cores = Cores::divide()?;
     let cluster = Cluster::start(Options::default()).await?;
     let stage = Stage::set(cluster, cores).await?;
+    check_answers(&stage).await?;
     let plan = Plan::new(Duration::try_from_secs_f64(seconds)?);
     let mut measured: Vec<Round> = Vec::new();
     for round in 1..=rounds {
@@ -54,6 +56,19 @@ async fn measure(rounds: u32, seconds: f64) -> Result<String> {
     }
     stage.clear().await;
     Ok(table::render(&measured))
+}
+
+/// Fails unless all servers that review give the same verdicts and make the same objects.
+async fn check_answers(stage: &Stage) -> Result<()> {
+    let cases = reviews::cases();
+    let first = reviews::request(Side::Validate, Length::Small);
+    for server in Server::ALL.into_iter().filter(|server| server.reviews()) {
+        let running = stage.start(server, &first)?;
+        let checked = answers::check(&running.client, &cases);
+        checked.with_context(|| format!("{}: {}", server.name(), running.log_tail()))?;
+        running.stop().await;
+    }
+    Ok(())
 }
 
 /// What is measured, and for how long.
@@ -101,7 +116,8 @@ impl Plan {
                     let aims = match (connections, length, side) {
                         (DEFAULT_CONNECTIONS, Length::Small, Side::Validate) => VALIDATE,
                         (DEFAULT_CONNECTIONS, Length::Small, Side::Mutate) => MUTATE,
-                        (DEFAULT_CONNECTIONS, Length::Large, _) => LARGE,
+                        (DEFAULT_CONNECTIONS, Length::Large, Side::Validate) => VALIDATE_LARGE,
+                        (DEFAULT_CONNECTIONS, Length::Large, Side::Mutate) => MUTATE_LARGE,
                         _ => &[],
                     };
                     self.throughput(running, figures, &what, &request, connections, aims)?;
@@ -156,7 +172,7 @@ impl Plan {
         let mut lines = Lines::open(&running.client, DEFAULT_CONNECTIONS)?;
         load::open(&mut lines, &request, OFFERED, self.duration / 5)?;
         let measured = load::open(&mut lines, &request, OFFERED, self.duration)?;
-        figures.latencies(&what, &measured, QUARTER);
+        figures.latencies(&what, &measured, TAIL);
         running.forget_log()
     }
 
@@ -191,15 +207,27 @@ impl Plan {
 
 const VALIDATE: &[Aim] = &[
     Aim::LeastTimes(0.7, BARE),
+    Aim::LeastTimes(3.0, KUBE_USER),
     Aim::LeastTimes(8.0, CONTROLLER_RUNTIME),
 ];
 const MUTATE: &[Aim] = &[
     Aim::LeastTimes(0.7, BARE),
+    Aim::LeastTimes(4.0, KUBE_USER),
     Aim::LeastTimes(12.0, CONTROLLER_RUNTIME),
 ];
-const LARGE: &[Aim] = &[Aim::LeastTimes(14.0, CONTROLLER_RUNTIME)];
+const VALIDATE_LARGE: &[Aim] = &[
+    Aim::LeastTimes(1.5, KUBE_USER),
+    Aim::LeastTimes(14.0, CONTROLLER_RUNTIME),
+];
+const MUTATE_LARGE: &[Aim] = &[
+    Aim::LeastTimes(3.0, KUBE_USER),
+    Aim::LeastTimes(14.0, CONTROLLER_RUNTIME),
+];
 const MEMORY: &[Aim] = &[Aim::MostTimes(0.4, CONTROLLER_RUNTIME)];
-const QUARTER: &[Aim] = &[Aim::MostTimes(0.25, CONTROLLER_RUNTIME)];
+const TAIL: &[Aim] = &[
+    Aim::MostTimes(1.0, KUBE_USER),
+    Aim::MostTimes(0.25, CONTROLLER_RUNTIME),
+];
 
 impl Figures {
     /// `aims` are those of the 99th percentile.

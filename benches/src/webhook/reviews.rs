@@ -59,10 +59,118 @@ impl Length {
 const API_VERSION: &str = "apps.zhongmingmao.io/v1beta1";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const CREATED: &str = "2026-11-20T10:12:00Z";
+/// That of every review.
+pub(crate) const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
-/// The whole HTTP request.
+/// The whole HTTP request that is measured.
 pub(crate) fn request(side: Side, length: Length) -> Vec<u8> {
-    let review = review(side, length).to_string();
+    http(side, &measured(side, length))
+}
+
+/// An object, and what every server that reviews makes of it.
+pub(crate) struct Case {
+    /// For messages.
+    pub(crate) name: String,
+    pub(crate) side: Side,
+    pub(crate) object: Value,
+    /// The object with the answer's patch applied; `None` if the object is rejected.
+    pub(crate) expected: Option<Value>,
+}
+
+impl Case {
+    /// One that gets defaults, `spec.updateStrategy` this one.
+    fn defaulted(what: &str, object: Value, strategy: Value) -> Self {
+        Self {
+            name: format!("mutate {what}"),
+            side: Side::Mutate,
+            expected: Some(with_defaults(object.clone(), strategy)),
+            object,
+        }
+    }
+
+    fn accepted(what: &str, object: Value) -> Self {
+        Self {
+            expected: Some(object.clone()),
+            ..Self::rejected(what, object)
+        }
+    }
+
+    fn rejected(what: &str, object: Value) -> Self {
+        Self {
+            name: format!("validate {what}"),
+            side: Side::Validate,
+            object,
+            expected: None,
+        }
+    }
+
+    /// The whole HTTP request.
+    pub(crate) fn request(&self) -> Vec<u8> {
+        http(self.side, &self.object)
+    }
+}
+
+/// All reviews that are measured, and others with parts of the defaults or with bad images.
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for length in [Length::Small, Length::Large] {
+        let object = measured(Side::Mutate, length);
+        cases.push(Case::defaulted(length.name(), object, strategy()));
+        let object = measured(Side::Validate, length);
+        cases.push(Case::accepted(length.name(), object));
+    }
+
+    let with_strategy = |strategy: &Value| {
+        let mut object = measured(Side::Mutate, Length::Small);
+        object["spec"]["updateStrategy"] = strategy.clone();
+        object
+    };
+    let on_delete = json!({"type": "OnDelete"});
+    let object = with_strategy(&on_delete);
+    cases.push(Case::defaulted("OnDelete", object, on_delete));
+    let object = with_strategy(&json!({"rollingUpdate": {"maxUnavailable": "20%"}}));
+    let mut filled = strategy();
+    filled["rollingUpdate"]["maxUnavailable"] = "20%".into();
+    cases.push(Case::defaulted("a percentage", object, filled));
+
+    for (what, image) in [("no image", ""), ("an empty tag", "nginx:")] {
+        let mut object = measured(Side::Validate, Length::Small);
+        object["spec"]["image"] = image.into();
+        cases.push(Case::rejected(what, object));
+    }
+    let mut object = measured(Side::Validate, Length::Large);
+    let sidecar = &mut object["spec"]["template"]["spec"]["containers"][1];
+    sidecar["image"] = "r.io/Team/sidecar:1".into();
+    cases.push(Case::rejected("a sidecar's image in capitals", object));
+    cases
+}
+
+/// The object with the defaults of its spec, and this strategy.
+fn with_defaults(mut object: Value, strategy: Value) -> Value {
+    let spec = &mut object["spec"];
+    spec["minReadySeconds"] = 0.into();
+    spec["revisionHistoryLimit"] = 10.into();
+    spec["updateStrategy"] = strategy;
+    object
+}
+
+/// The default of `spec.updateStrategy`.
+fn strategy() -> Value {
+    json!({
+        "type": "RollingUpdate",
+        "rollingUpdate": {
+            "maxUnavailable": 1,
+            "maxSurge": 0,
+            "partition": 0,
+            "paused": false,
+            "autoPause": {"enabled": true, "windowSeconds": 600},
+        },
+    })
+}
+
+/// The request with the review of this object.
+fn http(side: Side, object: &Value) -> Vec<u8> {
+    let review = envelope(object).to_string();
     let path = format!("/{}-apps-zhongmingmao-io-v1beta1-mydaemonset", side.verb());
     let mut request = format!(
         "POST {path}?timeout=10s HTTP/1.1\r\nHost: my-operator-webhook-service.my-operator-system.svc:443\r\nUser-Agent: kube-apiserver-admission\r\nContent-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n",
@@ -73,12 +181,13 @@ pub(crate) fn request(side: Side, length: Length) -> Vec<u8> {
     request
 }
 
-fn review(side: Side, length: Length) -> Value {
+/// The object whose review has that length.
+fn measured(side: Side, length: Length) -> Value {
     let (containers, variables) = length.shape();
     let without = envelope(&object(side, containers, variables, 0));
     // Whatever is missing goes into an annotation.
     let padding = length.bytes().saturating_sub(without.to_string().len());
-    envelope(&object(side, containers, variables, padding))
+    object(side, containers, variables, padding)
 }
 
 fn envelope(object: &Value) -> Value {
@@ -90,7 +199,7 @@ fn envelope(object: &Value) -> Value {
         "kind": "AdmissionReview",
         "apiVersion": "admission.k8s.io/v1",
         "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "uid": UID,
             "kind": kind,
             "resource": resource,
             "requestKind": kind,
@@ -121,8 +230,7 @@ fn envelope(object: &Value) -> Value {
 
 fn object(side: Side, containers: usize, variables: usize, padding: usize) -> Value {
     let template = template(containers, variables);
-    let mut spec =
-        json!({"image": "quay.io/prometheus/node-exporter:v1.9.1", "template": template});
+    let spec = json!({"image": "quay.io/prometheus/node-exporter:v1.9.1", "template": template});
     let labels = json!({"app.kubernetes.io/name": "node-exporter", "app.kubernetes.io/part-of": "monitoring"});
     let applied = json!({
         "apiVersion": API_VERSION,
@@ -160,14 +268,17 @@ fn object(side: Side, containers: usize, variables: usize, padding: usize) -> Va
         metadata["uid"] = "f6a1c7a5-5f5e-4c36-9a3f-0a6e6c1a2b3d".into();
         metadata["creationTimestamp"] = CREATED.into();
         metadata["generation"] = 1.into();
-        spec["minReadySeconds"] = 0.into();
-        spec["revisionHistoryLimit"] = 10.into();
-        spec["updateStrategy"] = json!({
-            "type": "RollingUpdate",
-            "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false},
-        });
     }
-    json!({"apiVersion": API_VERSION, "kind": "MyDaemonSet", "metadata": metadata, "spec": spec})
+    let object = json!({
+        "apiVersion": API_VERSION,
+        "kind": "MyDaemonSet",
+        "metadata": metadata,
+        "spec": spec,
+    });
+    match side {
+        Side::Mutate => object,
+        Side::Validate => with_defaults(object, strategy()),
+    }
 }
 
 fn template(containers: usize, variables: usize) -> Value {
@@ -208,10 +319,23 @@ mod tests {
     fn reviews_have_the_sizes_that_the_tables_name() {
         for side in [Side::Mutate, Side::Validate] {
             for length in [Length::Small, Length::Large] {
-                let bytes = review(side, length).to_string().len();
+                let bytes = envelope(&measured(side, length)).to_string().len();
                 let off = bytes.abs_diff(length.bytes());
                 assert!(off < 20, "{side:?} {length:?}: {bytes}");
             }
+        }
+    }
+
+    #[test]
+    fn rejected_objects_differ_from_accepted_ones() {
+        let (accepted, rejected): (Vec<_>, Vec<_>) = cases()
+            .into_iter()
+            .filter(|case| case.side == Side::Validate)
+            .partition(|case| case.expected.is_some());
+        assert!(!accepted.is_empty() && !rejected.is_empty());
+        for case in rejected {
+            let same = accepted.iter().any(|other| other.object == case.object);
+            assert!(!same, "{}", case.name);
         }
     }
 }

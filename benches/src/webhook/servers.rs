@@ -1,7 +1,7 @@
 //! The servers that are compared: how each is built, started and measured.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) const OURS: &str = "my-operator";
 /// The name of [`Server::Bare`] in tables.
 pub(crate) const BARE: &str = "bare";
+/// The name of [`Server::KubeUser`] in tables.
+pub(crate) const KUBE_USER: &str = "kube-rs webhook";
 /// The name of [`Server::ControllerRuntime`] in tables.
 pub(crate) const CONTROLLER_RUNTIME: &str = "controller-runtime";
 
@@ -33,21 +35,34 @@ pub(crate) enum Server {
     Ours,
     /// axum and rustls with a constant for an answer: `bin/bare.rs`.
     Bare,
+    /// kube's admission types, axum and axum-server: `bin/kube_user.rs`.
+    KubeUser,
     /// `peers/controller-runtime`.
     ControllerRuntime,
 }
 
 impl Server {
     /// All of them, in the order in which they take turns.
-    pub(crate) const ALL: [Self; 3] = [Self::Ours, Self::Bare, Self::ControllerRuntime];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Ours,
+        Self::Bare,
+        Self::KubeUser,
+        Self::ControllerRuntime,
+    ];
 
     /// Its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => OURS,
             Self::Bare => BARE,
+            Self::KubeUser => KUBE_USER,
             Self::ControllerRuntime => CONTROLLER_RUNTIME,
         }
+    }
+
+    /// Whether its answers depend on the object.
+    pub(crate) fn reviews(self) -> bool {
+        self != Self::Bare
     }
 }
 
@@ -101,6 +116,7 @@ pub(crate) struct Stage {
     cores: Cores,
     ours: PathBuf,
     bare: PathBuf,
+    kube_user: PathBuf,
     controller_runtime: PathBuf,
     /// tls.crt, tls.key and ca.crt of those that have no authority of their own.
     certificates: PathBuf,
@@ -118,6 +134,7 @@ impl Stage {
         let mut stage = Self {
             ours: programs::ours("my-operator")?,
             bare: programs::ours("my-operator-bench-bare")?,
+            kube_user: programs::ours("my-operator-bench-kube-user")?,
             controller_runtime: cluster.directory().join("controller-runtime"),
             authorities: [Vec::new(), Vec::new()],
             certificates,
@@ -164,6 +181,11 @@ impl Stage {
         let [port, probes, metrics] = free_ports()?;
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let [address, probes, metrics] = [port, probes, metrics].map(loopback);
+        let plain = |program: &Path| {
+            let mut command = Command::new(program);
+            command.arg(address.to_string()).arg(&self.certificates);
+            command
+        };
         let mut command = match server {
             Server::Ours => {
                 let mut command = Command::new(&self.ours);
@@ -175,11 +197,8 @@ impl Stage {
                     .arg(format!("--metrics-bind-address={metrics}"));
                 command
             }
-            Server::Bare => {
-                let mut command = Command::new(&self.bare);
-                command.arg(address.to_string()).arg(&self.certificates);
-                command
-            }
+            Server::Bare => plain(&self.bare),
+            Server::KubeUser => plain(&self.kube_user),
             Server::ControllerRuntime => {
                 let mut command = Command::new(&self.controller_runtime);
                 command

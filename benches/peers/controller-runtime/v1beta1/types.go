@@ -39,6 +39,13 @@ type RollingUpdate struct {
 	MaxSurge       *intstr.IntOrString `json:"maxSurge,omitempty"`
 	Partition      *int32              `json:"partition,omitempty"`
 	Paused         *bool               `json:"paused,omitempty"`
+	AutoPause      *AutoPause          `json:"autoPause,omitempty"`
+}
+
+type AutoPause struct {
+	Enabled       *bool  `json:"enabled,omitempty"`
+	MaxFailures   *int32 `json:"maxFailures,omitempty"`
+	WindowSeconds *int32 `json:"windowSeconds,omitempty"`
 }
 
 type MyDaemonSetStatus struct {
@@ -83,6 +90,13 @@ func (in *MyDaemonSet) copy() MyDaemonSet {
 			rolling.MaxSurge = same(rolling.MaxSurge)
 			rolling.Partition = same(rolling.Partition)
 			rolling.Paused = same(rolling.Paused)
+			autoPause := same(rolling.AutoPause)
+			if autoPause != nil {
+				autoPause.Enabled = same(autoPause.Enabled)
+				autoPause.MaxFailures = same(autoPause.MaxFailures)
+				autoPause.WindowSeconds = same(autoPause.WindowSeconds)
+			}
+			rolling.AutoPause = autoPause
 		}
 		spec.UpdateStrategy.RollingUpdate = rolling
 	}
