@@ -20,6 +20,7 @@ mod image;
 mod make;
 mod manifests;
 mod pages;
+mod pictures;
 mod start_up;
 mod sweep;
 mod texts;
