@@ -135,7 +135,7 @@ sbom: ## Write target/my-operator.cdx.json: what the image's binary is made of, 
 
 ##@ Run and deploy
 
-run: ## Run the operator: on the cluster of kubectl's current context, else on a local one with samples (LOCAL=1: always; NODE=real: one that runs containers, root).
+run: ## Run the operator: on the cluster of kubectl's current context, else on a local one with samples (LOCAL=1: always; KINDS; NODE=real: a node that runs containers, root).
 	@NODE="$(NODE)" ./hack/run $(ARGS)
 
 docker-build: ## Build the image IMG (CONTAINER_TOOL=docker, podman or buildah; BUILD_FLAGS; SOURCE=URL for its label).

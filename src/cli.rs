@@ -38,17 +38,14 @@ enum Command {
         #[arg(long, value_name = "KINDS")]
         kinds: Option<String>,
         /// Write the files of this config/ that are not generated, too: all that the kinds need is then in the folder.
-        #[arg(
-            long,
-            value_name = "DIR",
-            requires = "out",
-            conflicts_with = "namespaces"
-        )]
+        /// Its component namespaced is for --namespace, or else for the namespaces that it has in this config/.
+        #[arg(long, value_name = "DIR", requires = "out")]
         from: Option<PathBuf>,
         /// Write the reference of fields into the folder `reference` of this one.
         #[arg(long, value_name = "DIR", requires = "out")]
         docs: Option<PathBuf>,
-        /// Write only the component of an operator that works in this namespace alone; repeatable.
+        /// Write only the component of an operator that works in this namespace alone; repeatable. It is for the
+        /// kinds of the config/ in the folder of --out; with --from, all of a config/ is written.
         #[arg(
             long = "namespace",
             value_name = "NAMESPACE",
@@ -174,6 +171,9 @@ fn write_manifests(
 ) -> anyhow::Result<()> {
     use std::io::Write as _;
     let mut kinds = kinds::named(names.unwrap_or_default()).map_err(anyhow::Error::msg)?;
+    if let (Some(folder), None, [_, ..]) = (&out, from, namespaces) {
+        kinds = manifests::kinds_of(folder, kinds)?;
+    }
     let is_default = kinds.is_empty();
     if is_default {
         kinds = kinds::by_default();
@@ -182,10 +182,10 @@ fn write_manifests(
         manifests::write(&manifests::pages(REGISTRY)?, &folder)?;
     }
     let files = match (namespaces, from) {
-        ([], Some(folder)) => manifests::tree(folder, &kinds)?,
+        (any, Some(folder)) => manifests::tree(folder, &kinds, any)?,
         ([], None) if is_default => manifests::config()?,
         ([], None) => manifests::files(&kinds)?,
-        (some, _) => manifests::namespaced(&kinds, some)?,
+        (some, None) => manifests::namespaced(&kinds, some)?,
     };
     match out {
         Some(folder) => manifests::write(&files, &folder),

@@ -107,7 +107,10 @@ func main() {
 	}
 	isOver := func(event watch.Event) (bool, error) {
 		at := read(event.Object)
-		if event.Type == watch.Deleted || at.UID != created.GetUID() {
+		if at.UID != created.GetUID() {
+			return false, nil // an earlier or later one of the same name
+		}
+		if event.Type == watch.Deleted {
 			return false, fmt.Errorf("%s was deleted before its end", name)
 		}
 		return at.Status.Result != "", nil

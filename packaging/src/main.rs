@@ -98,7 +98,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Objects { components } => {
             let mut out = std::io::stdout().lock();
             let components: Vec<&str> = components.iter().map(String::as_str).collect();
-            for object in checkout()?.render("default", chart::IMAGE, &[], &components)? {
+            for object in checkout()?.render("default", chart::IMAGE, &[], &[], &components)? {
                 writeln!(out, "{}", rendered::title(&object))?;
             }
         }

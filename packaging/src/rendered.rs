@@ -69,7 +69,8 @@ impl Checkout {
     }
 
     /// What hack/render prints of that folder of config/, in kustomize's order: with that image and those components, and
-    /// for those kinds alone; without any, for those of the checkout.
+    /// for those kinds alone; without any, for those of the checkout. With kinds, the component `namespaced` is for
+    /// those namespaces; without any, for those of the checkout.
     ///
     /// # Errors
     /// If a component does not exist, or kubectl is missing or fails.
@@ -78,12 +79,13 @@ impl Checkout {
         base: &str,
         image: &str,
         kinds: &[&Kind],
+        namespaces: &[String],
         components: &[&str],
     ) -> Result<Vec<Value>> {
         let folder = tempfile::tempdir().context("a temporary folder")?;
         let mut command = Command::new(self.root.join("hack/render"));
         if !kinds.is_empty() {
-            let files = manifests::tree(&self.root.join("config"), kinds)?;
+            let files = manifests::tree(&self.root.join("config"), kinds, namespaces)?;
             manifests::write(&files, folder.path())?;
             command.env("CONFIG_FOLDER", folder.path());
         }

@@ -154,7 +154,8 @@ fn rendered(components: &[&str]) -> BTreeMap<Key, Value> {
 /// What kustomize renders with those components for those kinds, but for the Namespace, which is Helm's.
 fn rendered_of(kinds: &[&Kind], components: &[&str]) -> BTreeMap<Key, Value> {
     let config = tempfile::tempdir().unwrap();
-    let files = manifests::tree(&checkout().join("config"), kinds).unwrap();
+    let namespaces = ["default".to_owned()];
+    let files = manifests::tree(&checkout().join("config"), kinds, &namespaces).unwrap();
     manifests::write(&files, config.path()).unwrap();
     let mut render = command("hack/render");
     render.env("CONFIG_FOLDER", config.path());

@@ -21,13 +21,19 @@ pub(super) async fn check(cluster: &Cluster, kind: &Kind) -> Finding {
     judge(kind, &crd, live).about(&name)
 }
 
-fn judge(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Value>) -> Finding {
+/// The file of the kind's CRD in a checkout. It installs no other kind, as the folder would.
+fn file(kind: &Kind, crd: &CustomResourceDefinition) -> String {
     let folder = if kind.by_default {
-        "config/crd"
+        "bases"
     } else {
-        "config/crd/sample-kinds"
+        "sample-kinds"
     };
-    let apply = format!("kubectl apply -k {folder}");
+    let (group, plural) = (&crd.spec.group, &crd.spec.names.plural);
+    format!("config/crd/{folder}/{group}_{plural}.yaml")
+}
+
+fn judge(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Value>) -> Finding {
+    let apply = format!("kubectl apply -f {}", file(kind, ours));
     let live = match live {
         Ok(live) => live,
         Err(Unread::Missing(_)) => {
@@ -162,6 +168,21 @@ mod tests {
         ]});
         change(&mut live);
         judge(kind, &crd, Ok(live))
+    }
+
+    #[test]
+    fn a_missing_crd_names_the_one_file_that_installs_it() {
+        let checkout = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        for kind in REGISTRY {
+            let crd = (kind.crd)();
+            let missing = judge(kind, &crd, Err(Unread::Missing("not found".to_owned())));
+            assert_eq!(missing.message, "not installed");
+            let action = missing.action.unwrap();
+            let path = action.strip_prefix("kubectl apply -f ").unwrap();
+            let text = std::fs::read_to_string(checkout.join(path)).unwrap();
+            let name = format!("\n  name: {}.{}\n", crd.spec.names.plural, crd.spec.group);
+            assert!(text.contains(&name), "{path}");
+        }
     }
 
     #[test]

@@ -129,8 +129,10 @@ impl Installation {
             found.unwrap_or_default()
         };
         let is_off = |flag: &str| setting(flag).first().is_some_and(|value| value == "false");
-        let known = setting("kinds");
-        let known = known.iter().filter_map(|name| kind(name));
+        let served = setting("kinds");
+        // As the operator does, each once: arguments that were added may name one again.
+        let known = REGISTRY.iter().copied();
+        let known = known.filter(|kind| served.iter().any(|name| name == kind.name));
         let mut kinds: Vec<&Kind> = known.collect();
         if kinds.is_empty() {
             kinds = kinds::by_default();
@@ -191,10 +193,6 @@ pub(super) fn manager(pod: &Value) -> Option<&Value> {
     let containers = pod["containers"].as_array()?;
     let named = containers.iter().find(|it| it["name"] == "manager");
     named.or(containers.first())
-}
-
-fn kind(name: &str) -> Option<&'static Kind> {
-    REGISTRY.iter().copied().find(|kind| kind.name == name)
 }
 
 /// The values of a flag: from the arguments, else from its environment variable. Flags of another version do no harm.
@@ -269,6 +267,7 @@ mod tests {
                 "run",
                 "--kinds",
                 "at,foo",
+                "--kinds=at",
                 "--namespace=a",
                 "--namespace=b,c",
                 "--leader-elect=false",

@@ -26,6 +26,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::kinds::shared::flag_values::duration;
+use crate::kinds::{self, Kind};
 use crate::manifests::{self, Scope};
 use crate::run::api_server::new_enough;
 use crate::run::own_namespace::own_namespace;
@@ -46,6 +47,9 @@ pub struct Flags {
     /// Check whether the operator can be installed, instead of an installation.
     #[arg(long)]
     pub pre: bool,
+    /// With --pre: the kinds to install, separated by commas; without any, those that are on by default.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds::of_name, requires = "pre")]
+    pub kinds: Vec<&'static Kind>,
     /// Check again until nothing has failed, for this time at most.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
@@ -145,7 +149,11 @@ async fn repeat(
 async fn pass(flags: &Flags, cluster: &Cluster, namespace: &str) -> anyhow::Result<Report> {
     let mut findings = vec![server(cluster.version().await)?];
     if flags.pre {
-        findings.extend(pre::check(cluster, namespace).await);
+        let kinds = match flags.kinds.as_slice() {
+            [] => kinds::by_default(),
+            some => some.to_vec(),
+        };
+        findings.extend(pre::check(cluster, namespace, &kinds).await);
     } else {
         let address = flags.webhook_address.as_deref();
         findings.extend(installed(cluster, namespace, address).await);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::fetch::{Cluster, Fetched};
 use super::report::Finding;
 use super::rights::{User, missing, named};
-use crate::kinds;
+use crate::kinds::Kind;
 use crate::manifests::{Names, PREFIX, Right, Scope, rights};
 
 const CHECK: &str = "install-rights";
@@ -35,14 +35,17 @@ const OBJECTS: [(&str, &str, bool); 12] = [
     ("policy", "poddisruptionbudgets", true),
 ];
 
-pub(super) async fn check(cluster: &Cluster, namespace: &str) -> Vec<Finding> {
+/// Whether the caller may install an operator of these kinds in that namespace.
+pub(super) async fn check(cluster: &Cluster, namespace: &str, kinds: &[&Kind]) -> Vec<Finding> {
     let (objects, roles) = tokio::join!(
         missing(cluster, &User::Caller, objects(namespace)),
-        roles(cluster, namespace)
+        roles(cluster, needed(namespace, kinds))
     );
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+    let give = format!("give the operator its rights for {}", names.join(", "));
     vec![
         judge(CHECK, "create every object of the installation", objects),
-        judge("role-rights", "give the operator its rights", roles),
+        judge("role-rights", &give, roles),
     ]
 }
 
@@ -60,8 +63,20 @@ fn objects(namespace: &str) -> Vec<Right> {
     all.collect()
 }
 
+/// The rights of an operator of these kinds, as its roles will have them.
+fn needed(namespace: &str, kinds: &[&Kind]) -> BTreeSet<Right> {
+    rights(&Scope {
+        kinds,
+        namespaces: &[],
+        names: &Names::new(PREFIX, namespace),
+        own_authority: true,
+        own_configurations: true,
+        leader_election: true,
+    })
+}
+
 /// RBAC lets a user create only roles with rights that the user has, unless the user may `escalate` and `bind`.
-async fn roles(cluster: &Cluster, namespace: &str) -> Fetched<Vec<Right>> {
+async fn roles(cluster: &Cluster, needed: BTreeSet<Right>) -> Fetched<Vec<Right>> {
     let escalate = [
         ("clusterroles", "escalate"),
         ("clusterroles", "bind"),
@@ -78,16 +93,6 @@ async fn roles(cluster: &Cluster, namespace: &str) -> Fetched<Vec<Right>> {
     if missing(cluster, &User::Caller, escalate).await?.is_empty() {
         return Ok(Vec::new());
     }
-    let kinds = kinds::by_default();
-    let scope = Scope {
-        kinds: &kinds,
-        namespaces: &[],
-        names: &Names::new(PREFIX, namespace),
-        own_authority: true,
-        own_configurations: true,
-        leader_election: true,
-    };
-    let needed: BTreeSet<Right> = rights(&scope);
     missing(cluster, &User::Caller, needed).await
 }
 
@@ -102,7 +107,30 @@ fn judge(check: &'static str, what: &str, missing: Fetched<Vec<Right>>) -> Findi
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::kinds;
+
+    #[test]
+    fn the_rights_are_those_of_the_kinds() {
+        let needs = |names: &str, right: &str| {
+            let needed = needed("own", &kinds::named(names).unwrap());
+            let mut all = needed
+                .iter()
+                .map(|it| format!("{} {}", it.verb, it.resource));
+            all.any(|it| it == right)
+        };
+        for (names, right, is_needed) in [
+            ("memcached", "create deployments", true),
+            ("memcached", "create pods", false),
+            ("at,mydaemonset", "create deployments", false),
+            ("at,mydaemonset", "create pods", true),
+            ("at", "list nodes", false),
+            ("mydaemonset", "list nodes", true),
+        ] {
+            assert_eq!(needs(names, right), is_needed, "{names}: {right}");
+        }
+    }
 
     #[test]
     fn the_objects_are_those_of_the_installer() {

@@ -12,10 +12,10 @@ mod rights;
 mod webhook;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 pub use names::{MAX_PREFIX_LEN, NAMESPACE, Names, PREFIX};
@@ -62,6 +62,11 @@ pub fn config() -> anyhow::Result<Vec<File>> {
 /// # Errors
 /// When an object cannot be written as YAML, which is a bug.
 pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
+    files_within(kinds, &[EXAMPLE.to_owned()])
+}
+
+/// The same, with a component `namespaced` for those namespaces.
+fn files_within(kinds: &[&Kind], namespaces: &[String]) -> anyhow::Result<Vec<File>> {
     let names = Names::default();
     let mut files = crds(kinds, "crd", "bases/")?;
     files.push(file(
@@ -82,19 +87,23 @@ pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
             &objects,
         )?);
     }
-    files.extend(namespaced(kinds, &[EXAMPLE.to_owned()])?);
+    files.extend(namespaced(kinds, namespaces)?);
     files.extend(samples(kinds, "samples")?);
     Ok(files)
 }
 
 /// A `config/` of its own for these kinds and no other: every file of it. What is written by hand is read from `folder`,
-/// the `config/` of a checkout.
+/// the `config/` of a checkout. The component `namespaced` is for these namespaces; without any, for those that it has
+/// in `folder`.
 ///
 /// # Errors
 /// When a file of the folder cannot be read; the message names it.
-pub fn tree(folder: &Path, kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
+pub fn tree(folder: &Path, kinds: &[&Kind], namespaces: &[String]) -> anyhow::Result<Vec<File>> {
     let generated: BTreeSet<PathBuf> = config()?.into_iter().map(|file| file.path).collect();
-    let mut files = files(kinds)?;
+    let mut files = match namespaces {
+        [] => files_within(kinds, &namespaces_of(folder)?)?,
+        some => files_within(kinds, some)?,
+    };
     let mut folders = vec![PathBuf::new()];
     while let Some(below) = folders.pop() {
         let at = folder.join(&below);
@@ -190,6 +199,61 @@ pub fn namespaced(kinds: &[&Kind], namespaces: &[String]) -> anyhow::Result<Vec<
         .into_iter()
         .map(|(name, objects)| file(format!("components/namespaced/{name}"), &objects))
         .collect()
+}
+
+/// The namespaces of the component `namespaced` in `folder`; the example where it is missing.
+fn namespaces_of(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let path = folder.join("components/namespaced/arguments.yaml");
+    let mut namespaces = arguments(&path, "--namespace=")?;
+    if namespaces.is_empty() {
+        namespaces.push(EXAMPLE.to_owned());
+    }
+    Ok(namespaces)
+}
+
+/// The kinds for a component `namespaced` of the `config/` in `folder`: those that its operator serves. A patch of
+/// another kind's webhook, which is not in that `config/`, would become an entry without an address. Where there is no
+/// `config/`, they are `wanted`.
+///
+/// # Errors
+/// When `wanted` are some, and not those of the folder; or when its file cannot be read.
+pub fn kinds_of(folder: &Path, wanted: Vec<&'static Kind>) -> anyhow::Result<Vec<&'static Kind>> {
+    let path = folder.join("manager/kinds.yaml");
+    let served = arguments(&path, "--kinds=")?.join(",");
+    let served = kinds::named(&served)
+        .map_err(anyhow::Error::msg)
+        .with_context(|| path.display().to_string())?;
+    if served.is_empty() {
+        return Ok(wanted);
+    }
+    let list = |kinds: &[&Kind]| {
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+        names.join(",")
+    };
+    let (asked, there) = (list(&wanted), list(&served));
+    ensure!(
+        wanted.is_empty() || asked == there,
+        "{} is for the kinds {there}, and its component namespaced cannot be for {asked}: leave out --kinds \
+         (make deploy KINDS=... makes the component fit), or write a config/ of these kinds by --from",
+        folder.display()
+    );
+    Ok(served)
+}
+
+/// What a generated patch of the manager's arguments gives to a flag (`--kinds=`), in its order; nothing if there is no
+/// such file.
+fn arguments(path: &Path, flag: &str) -> anyhow::Result<Vec<String>> {
+    let what = || format!("cannot read {}", path.display());
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.with_context(what)?,
+    };
+    let read: Value = serde_saphyr::from_str(&text).with_context(what)?;
+    let operations = read.as_array().into_iter().flatten();
+    let values = operations.filter_map(|it| it["value"].as_str()?.strip_prefix(flag));
+    let values: Vec<String> = values.map(str::to_owned).collect();
+    ensure!(!values.is_empty(), "{} has no {flag}", path.display());
+    Ok(values)
 }
 
 fn file(path: String, objects: &[Value]) -> anyhow::Result<File> {

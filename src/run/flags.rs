@@ -21,7 +21,7 @@ const MAX_DEFAULT_THREADS: usize = 4;
 /// Flags of `run`. Each may be given as an environment variable too; a flag wins.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// The kinds to serve and reconcile; without any, those that are on by default.
+    /// The kinds to serve and reconcile, as they were named: `selected_kinds` has each once.
     // What the help says is made from the registry.
     #[arg(long, env = "MY_OPERATOR_KINDS", value_name = "KIND", value_delimiter = ',', value_parser = kinds::of_name, help = kinds_help())]
     pub kinds: Vec<&'static Kind>,
@@ -184,12 +184,6 @@ impl Flags {
     /// # Errors
     /// When they are not. The message names the flags.
     pub fn check(&self) -> Result<(), String> {
-        let mut seen = self.kinds.iter().map(|kind| kind.name);
-        while let Some(name) = seen.next() {
-            if seen.clone().any(|other| other == name) {
-                return Err(format!("--kinds names {name} twice"));
-            }
-        }
         self.leader_election_periods().check()?;
         self.certificate_periods().check().map_err(|error| {
             format!(
@@ -217,6 +211,17 @@ impl Flags {
             );
         }
         Ok(())
+    }
+
+    /// The kinds to serve and reconcile, each once, in the order of the registry: those of `--kinds`, without any those
+    /// that are on by default. The Deployment names its kinds, and arguments that are added to it may name one again.
+    pub(super) fn selected_kinds(&self) -> Vec<&'static Kind> {
+        if self.kinds.is_empty() {
+            return kinds::by_default();
+        }
+        let is_named = |kind: &&Kind| self.kinds.iter().any(|named| named.name == kind.name);
+        let all = kinds::REGISTRY.iter().copied();
+        all.filter(is_named).collect()
     }
 
     /// The names of the operator's own objects.
@@ -351,6 +356,28 @@ mod tests {
         assert_eq!(flags.webhook_bind_address.to_string(), "[::]:9443");
         let probes = flags.health_probe_bind_address.unwrap();
         assert_eq!(probes.to_string(), "[::]:8081");
+    }
+
+    #[test]
+    fn a_kind_that_is_named_twice_is_served_once() {
+        let selected = |arguments: &[&str]| {
+            let flags = parsed(arguments);
+            assert_eq!(flags.check(), Ok(()));
+            let kinds = flags.selected_kinds().into_iter();
+            kinds.map(|kind| kind.name).collect::<Vec<_>>()
+        };
+        let deployment = ["--kinds=mydaemonset", "--kinds=at"];
+        assert_eq!(selected(&[]), ["mydaemonset", "at"]);
+        for (more, kinds) in [
+            ("--kinds=at", &["mydaemonset", "at"][..]),
+            // Of the component sample-kinds of an older version.
+            (
+                "--kinds=mydaemonset,at,memcached",
+                &["mydaemonset", "at", "memcached"],
+            ),
+        ] {
+            assert_eq!(selected(&[deployment[0], deployment[1], more]), kinds);
+        }
     }
 
     #[test]

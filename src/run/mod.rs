@@ -27,7 +27,6 @@ use process::{Process, Signals};
 use thread::Thread;
 use webhooks::Wiring;
 
-use crate::kinds::{self, Kind};
 use my_operator_client as client;
 use my_operator_telemetry::probes::{Gates, Heartbeat, Notes};
 use my_operator_telemetry::{metrics, probes};
@@ -75,7 +74,7 @@ async fn build(flags: &Flags, process: &mut Process) -> anyhow::Result<Operate> 
         let notes = leadership::notes(candidate.as_ref(), &process.health);
         serve_probes(process, listener, notes)?;
     }
-    let kinds = selected_kinds(flags);
+    let kinds = flags.selected_kinds();
     let certificates = listeners.webhook.map(|listener| {
         let wiring = Wiring {
             kinds: &kinds,
@@ -110,13 +109,6 @@ async fn build(flags: &Flags, process: &mut Process) -> anyhow::Result<Operate> 
             metrics,
         },
     })
-}
-
-fn selected_kinds(flags: &Flags) -> Vec<&'static Kind> {
-    match flags.kinds.as_slice() {
-        [] => kinds::by_default(),
-        some => some.to_vec(),
-    }
 }
 
 async fn configure(flags: &Flags) -> anyhow::Result<Config> {

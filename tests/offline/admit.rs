@@ -268,6 +268,15 @@ fn a_closed_output_pipe_ends_it_quietly() {
 }
 
 #[test]
+fn a_field_of_pods_that_came_later_is_accepted_where_that_is_asked_for() {
+    let later = GOOD.replace("x}", "x, template: {spec: {fieldOfTheFuture: 1}}}");
+    let (code, out, _) = with_input(&["-f", "-"], later.as_bytes());
+    assert!(code == 1 && out.contains("fieldOfTheFuture"), "{out}");
+    let (code, out, _) = with_input(&["-f", "-", "--skip-pod-schema"], later.as_bytes());
+    assert_eq!(code, 0, "{out}");
+}
+
+#[test]
 fn the_json_has_the_documented_shape() {
     let stream = format!("{GOOD}---\n{BAD}---\n{OTHER}---\na: [\n");
     let args = ["-f", "-", "-f", "/nonexistent.yaml", "-o", "json"];

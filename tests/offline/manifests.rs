@@ -396,6 +396,7 @@ fn a_config_of_ones_own_is_complete() {
     }
     assert!(!own.join("components/sample-kinds").exists());
 
+    // A component alone, for a folder that has nothing else.
     let namespaced = folder.path().join("namespaced");
     let out = namespaced.to_str().unwrap();
     let made = program(&["--kinds=memcached", "--namespace=a", "--out", out]);
@@ -405,6 +406,109 @@ fn a_config_of_ones_own_is_complete() {
     assert!(
         roles.contains("memcacheds") && !roles.contains("cnat."),
         "{roles}"
+    );
+}
+
+/// The component `namespaced` of a `config/`: its namespaces, and the kinds of its webhooks. Its parts agree, and it
+/// patches every webhook of that `config/` and no other.
+fn component(config: &Path) -> (Vec<String>, Vec<String>) {
+    let read = |path: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(config.join(path)).unwrap();
+        let documents = text.split("---\n");
+        documents
+            .map(|text| serde_saphyr::from_str(text).unwrap())
+            .collect()
+    };
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let arguments = read("components/namespaced/arguments.yaml").remove(0);
+    let arguments = arguments.as_array().unwrap().iter();
+    let namespaces = arguments.map(|it| text(&it["value"]).replace("--namespace=", ""));
+    let namespaces: Vec<String> = namespaces.collect();
+    let roles = read("components/namespaced/roles.yaml").into_iter();
+    let mut of_roles: Vec<String> = roles.map(|it| text(&it["metadata"]["namespace"])).collect();
+    of_roles.dedup();
+    assert_eq!(of_roles, namespaces);
+    let entries = |path: &str| -> Vec<Value> {
+        let configurations = read(path);
+        let lists = configurations.iter();
+        let lists = lists.filter_map(|it| it["webhooks"].as_array());
+        lists.flatten().cloned().collect()
+    };
+    let patches = entries("components/namespaced/webhooks.yaml");
+    for patch in &patches {
+        let selected = &patch["namespaceSelector"]["matchExpressions"][0]["values"];
+        assert_eq!(words(selected), namespaces);
+    }
+    let names =
+        |entries: &[Value]| -> Vec<String> { entries.iter().map(|it| text(&it["name"])).collect() };
+    let of_patches = names(&patches);
+    assert_eq!(of_patches, names(&entries("webhook/manifests.yaml")));
+    let validating = of_patches.iter().filter_map(|name| name.strip_prefix('v'));
+    let kinds = validating.map(|name| name.replace(".kb.io", ""));
+    (namespaces, kinds.collect())
+}
+
+#[test]
+fn a_component_of_ones_own_namespaces_fits_the_kinds_that_it_is_deployed_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (config, own) = (path("config"), path("own"));
+    let run = |out: &Path, args: &[&str]| {
+        let made = program(&[args, &["--out", out.to_str().unwrap()]].concat());
+        let error = String::from_utf8(made.stderr).unwrap();
+        (made.status.code(), error)
+    };
+    let write = |out: &Path, args: &[&str]| assert_eq!(run(out, args), (Some(0), String::new()));
+    let expect = |config: &Path, namespaces: &[&str], kinds: &[&str]| {
+        let (found, of) = component(config);
+        assert_eq!(found, namespaces);
+        assert_eq!(of, kinds);
+    };
+    write(&config, &["--from=config"]);
+    expect(&config, &["default"], &["mydaemonset", "at"]);
+    write(&config, &["--namespace=team-a", "--namespace=team-b"]);
+    let teams = ["team-a", "team-b"];
+    expect(&config, &teams, &["mydaemonset", "at"]);
+
+    // As `make deploy KINDS=memcached COMPONENTS=namespaced` does.
+    std::fs::create_dir(path("hack")).unwrap();
+    std::fs::copy(checkout().join("hack/config"), path("hack/config")).unwrap();
+    let made = Command::new("bash")
+        .args([&path("hack/config"), &own])
+        .env("KINDS", "memcached")
+        .env("MY_OPERATOR", env!("CARGO_BIN_EXE_my-operator"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    expect(&own, &teams, &["memcached"]);
+
+    // Later namespaces are for the kinds that are there, without being asked.
+    write(&own, &["--namespace=team-c"]);
+    expect(&own, &["team-c"], &["memcached"]);
+    write(&own, &["--namespace=team-d", "--kinds=memcached"]);
+    expect(&own, &["team-d"], &["memcached"]);
+    let (code, error) = run(&own, &["--namespace=team-e", "--kinds=at"]);
+    assert_eq!((code, error.lines().count()), (Some(1), 1), "{error}");
+    for words in ["is for the kinds memcached", "leave out --kinds", "--from"] {
+        assert!(error.contains(words), "{error}");
+    }
+    expect(&own, &["team-d"], &["memcached"]);
+
+    // All at once.
+    let all = path("all");
+    let args = ["--from=config", "--kinds=foo", "--namespace=team-a"];
+    write(&all, &args);
+    expect(&all, &["team-a"], &["foo"]);
+    assert!(all.join("default/kustomization.yaml").exists());
+
+    // Without its namespaces, a component is not silently for another one.
+    let arguments = config.join("components/namespaced/arguments.yaml");
+    std::fs::write(arguments, "[]\n").unwrap();
+    let (code, error) = run(&path("none"), &["--from", config.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(
+        error.contains("arguments.yaml has no --namespace="),
+        "{error}"
     );
 }
 

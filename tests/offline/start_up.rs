@@ -12,8 +12,7 @@ use axum::routing::{MethodRouter, any, get};
 use my_operator::kinds::REGISTRY;
 use my_operator_cluster::free_ports;
 use my_operator_harness::{Killed, TIMEOUT, http_get, run, wait_for};
-use my_operator_serving::serve_plain;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -57,7 +56,6 @@ fn wrong_flags_end_with_code_2_and_say_what_is_right() {
             "leave out --webhook-configurations=false",
         ),
         ("run --kinds=cron", "the kinds are"),
-        ("run --kinds=at,at", "--kinds names at twice"),
         ("run --leader-elect=perhaps", "true, false"),
         (
             "run --leader-election-lease-duration=10s",
@@ -84,6 +82,8 @@ fn wrong_flags_end_with_code_2_and_say_what_is_right() {
         ("check --output=xml", "text, json"),
         ("check --operator-namespace=../x", "lower case letters"),
         ("check --pre --webhook-address=x:1", "cannot be used with"),
+        ("check --pre --kinds=cron", "the kinds are"),
+        ("check --kinds=at", "--pre"),
     ] {
         let (code, text) = code(operator(args));
         assert_eq!(code, 2, "{args}: {text}");
@@ -180,7 +180,10 @@ async fn server(minor: &'static str, others: MethodRouter) -> Server {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let stop = CancellationToken::new();
-    tokio::spawn(serve_plain(listener, router, stop.clone()));
+    // Without limits: a check asks many things at a time.
+    let served =
+        axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    tokio::spawn(served.into_future());
     Server {
         url,
         _stop: stop.drop_guard(),
@@ -360,6 +363,36 @@ fn a_check_without_a_cluster_ends_with_code_2_in_time() {
         status == 2 && text.contains("no answer within 10 s"),
         "{status}: {text}"
     );
+}
+
+/// A caller who may do everything but give roles of any content, and Deployments outside of the operator's namespace.
+#[tokio::test]
+async fn a_check_before_an_installation_asks_for_the_rights_of_the_kinds() {
+    let folder = tempfile::tempdir().unwrap();
+    let others = any(|review: String| async move {
+        let review: Value = serde_json::from_str(&review).unwrap();
+        let asked = &review["spec"]["resourceAttributes"];
+        let is = |field: &str, texts: &[&str]| texts.iter().any(|text| asked[field] == *text);
+        let deployments = is("resource", &["deployments"]) && asked["namespace"].is_null();
+        let allowed = !is("verb", &["escalate", "bind"]) && !deployments;
+        json!({"status": {"allowed": allowed}}).to_string()
+    });
+    let server = server("33", others).await;
+    for (args, line) in [
+        (
+            "check --pre",
+            "✔ role-rights: you may give the operator its rights for mydaemonset, at",
+        ),
+        (
+            "check --pre --kinds at,memcached",
+            "✗ role-rights: you may not create, get, list, patch, watch deployments.apps -> install as a user with cluster-admin",
+        ),
+    ] {
+        let mut check = operator(args);
+        check.env("KUBECONFIG", kubeconfig(&folder, &server.url));
+        let said = run(&mut check, "").await;
+        assert!(said.out.lines().any(|it| it == line), "{args}: {said:?}");
+    }
 }
 
 #[tokio::test]

@@ -56,6 +56,11 @@ impl Demo {
         if manifests(&crds)?.is_empty() {
             bail!("no CRDs in {}", crds.display());
         }
+        if let Some(missing) = missing_kind(&self.arguments) {
+            bail!(
+                "this demonstration needs the kinds at and mydaemonset: add {missing} to --kinds"
+            );
+        }
         let real_node = options.real_node.is_some();
         // Also before, so that a missing program is.
         let images = if real_node {
@@ -284,6 +289,26 @@ fn show_ways_on(cluster: &Cluster, samples: &Path, nodes: usize) {
     println!(
         "Ctrl-C stops everything and leaves nothing behind. What the operator logs from here on:"
     );
+}
+
+/// The kind that the demonstration shows and the arguments leave out. Without `--kinds`, both are there.
+fn missing_kind(arguments: &[OsString]) -> Option<&'static str> {
+    let mut arguments = arguments.iter().map(|argument| argument.to_string_lossy());
+    let mut kinds = Vec::new();
+    while let Some(argument) = arguments.next() {
+        if argument == "--kinds" {
+            kinds.extend(arguments.next());
+        } else if let Some(named) = argument.strip_prefix("--kinds=") {
+            kinds.push(named.to_owned().into());
+        }
+    }
+    let has = |kind: &str| {
+        kinds
+            .iter()
+            .any(|named| named.split(',').any(|it| it == kind))
+    };
+    let mut shown = ["at", "mydaemonset"].into_iter();
+    shown.find(|kind| !kinds.is_empty() && !has(kind))
 }
 
 /// The nodes of a cluster, in words.
@@ -532,6 +557,21 @@ mod tests {
             (0, false, "no nodes"),
         ] {
             assert_eq!(in_words(fake, real), words);
+        }
+    }
+
+    #[test]
+    fn a_kind_that_is_shown_and_left_out_is_found() {
+        for (arguments, missing) in [
+            ("", None),
+            ("--log-level=debug", None),
+            ("--kinds at,mydaemonset,foo", None),
+            ("--kinds=mydaemonset --kinds at --kinds=foo", None),
+            ("--kinds=foo", Some("at")),
+            ("--kinds at,count --log-level debug", Some("mydaemonset")),
+        ] {
+            let arguments: Vec<_> = arguments.split_whitespace().map(Into::into).collect();
+            assert_eq!(super::missing_kind(&arguments), missing, "{arguments:?}");
         }
     }
 

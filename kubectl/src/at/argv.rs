@@ -11,9 +11,38 @@ use serde_json::{Map, Value};
 use super::quote;
 
 /// The shell that nearly every image with a shell has; not all have bash.
-pub(super) const SHELL: &str = "sh";
+const SHELL: &str = "sh";
 /// The webhook allows no more items in `spec.shell`.
 const MAX_SHELL: usize = 8;
+/// Variables that dash, bash or busybox's sh sets itself, whatever the container has under that name; bash also those
+/// that begin with `BASH`.
+const SET_BY_SHELLS: &[&str] = &[
+    "COMP_WORDBREAKS",
+    "DIRSTACK",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "HISTCMD",
+    "IFS",
+    "LINENO",
+    "OLDPWD",
+    "OPTERR",
+    "OPTIND",
+    "PPID",
+    "PS1",
+    "PS2",
+    "PS4",
+    "PWD",
+    "RANDOM",
+    "SECONDS",
+    "SHELLOPTS",
+    "SHLVL",
+    "SRANDOM",
+    "UID",
+    "_",
+];
 
 /// What an At runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +95,11 @@ fn is_identifier(name: &str) -> bool {
         && !name.is_empty()
 }
 
+/// Whether a shell has the container's value of this variable.
+fn is_passed_on(name: &str) -> bool {
+    is_identifier(name) && !name.starts_with("BASH") && !SET_BY_SHELLS.contains(&name)
+}
+
 /// One word of a command.
 #[derive(Clone, Debug)]
 pub(super) struct Word {
@@ -110,18 +144,18 @@ impl Word {
     }
 
     /// The word for a shell.
-    fn quoted(&self, is_first: bool) -> Result<String, String> {
+    fn quoted(&self) -> Result<String, String> {
         if let Some(text) = self.text() {
-            return Ok(quote::word(&text, is_first));
+            return Ok(quote::word(&text));
         }
         let pieces = self.pieces.iter().map(|piece| match piece {
             Piece::Text(text) if text.is_empty() => Ok(String::new()),
-            Piece::Text(text) => Ok(quote::word(text, false)),
-            Piece::Variable(name) if is_identifier(name) => {
+            Piece::Text(text) => Ok(quote::word(text)),
+            Piece::Variable(name) if is_passed_on(name) => {
                 Ok(format!(r#""${{{name}-\$({name})}}""#))
             }
             Piece::Variable(name) => Err(format!(
-                "has $({name}) in its command, which no shell can read: give a command after --"
+                "has $({name}) in its command, which a shell does not pass on: give a command after --"
             )),
         });
         pieces.collect()
@@ -154,18 +188,19 @@ fn pieces(written: &str, variables: &Variables) -> Vec<Piece> {
 }
 
 /// Has the words run by this shell; if none is named, without one where an At can hold them so, and else by [`SHELL`].
+/// There must be a word. An error is what is the matter with the object that they are of, to be read after its name.
 pub(super) fn run(words: &[Word], shell: Option<&str>) -> Result<Run, String> {
     if shell.is_none()
         && let Some(run) = without_shell(words)
     {
         return Ok(run);
     }
-    let quoted = words.iter().enumerate();
-    let quoted = quoted.map(|(index, word)| word.quoted(index == 0));
+    let program = words.first().map(|word| quote::prefix(&word.written));
+    let quoted = words.iter().map(Word::quoted);
     let quoted: Vec<String> = quoted.collect::<Result<_, _>>()?;
     Ok(Run {
-        shell: by(shell.unwrap_or(SHELL)),
-        command: quoted.join(" "),
+        shell: by(shell),
+        command: format!("{}{}", program.unwrap_or_default(), quoted.join(" ")),
         quoted: true,
     })
 }
@@ -184,18 +219,33 @@ fn without_shell(words: &[Word]) -> Option<Run> {
     })
 }
 
-/// `spec.shell` for a text.
-pub(super) fn by(shell: &str) -> Vec<String> {
-    vec![shell.to_owned(), "-c".to_owned()]
+/// `spec.shell` for a text; that of [`SHELL`] if none is named.
+pub(super) fn by(shell: Option<&str>) -> Vec<String> {
+    vec![shell.unwrap_or(SHELL).to_owned(), "-c".to_owned()]
 }
 
-/// Whether the last argument of this program is a text to run, as of `sh -c`, `bash -ec` and `perl -e`.
+/// Whether the command is a text that this program runs, as with `sh -c`, `bash -ec`, `env A=b python3 -c` and
+/// `perl -ne`; also if there is no program, which the webhook then adds.
 pub(super) fn takes_text(shell: &[String]) -> bool {
-    let is_text = |last: &String| {
-        let letters = last.strip_prefix('-').unwrap_or_default();
-        letters.len() <= 3 && !letters.starts_with('-') && letters.ends_with(['c', 'e'])
+    let Some((last, before)) = shell.split_last() else {
+        return true;
     };
-    shell.last().is_none_or(is_text)
+    let letters = last.strip_prefix('-').unwrap_or_default();
+    let is_last_flag =
+        |letter: char| letters.len() <= 3 && !letters.starts_with('-') && letters.ends_with(letter);
+    let mut flags = before.iter().filter_map(|word| text_flag(word));
+    flags.any(is_last_flag)
+}
+
+/// The flag of a known program before the text that it runs. Other programs mean other things by the same letters, as
+/// `tar -c` does.
+fn text_flag(program: &str) -> Option<char> {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    match name {
+        "ash" | "bash" | "dash" | "fish" | "ksh" | "mksh" | "pwsh" | "sh" | "zsh" => Some('c'),
+        "node" | "perl" | "ruby" => Some('e'),
+        _ => name.starts_with("python").then_some('c'),
+    }
 }
 
 /// What an At runs, as one text: that for its shell, or its words as a shell would read them.
@@ -203,9 +253,19 @@ pub(super) fn shown<'a>(shell: &[String], command: &'a str) -> Cow<'a, str> {
     if takes_text(shell) {
         return Cow::Borrowed(command);
     }
-    let mut words: Vec<String> = shell.iter().map(|word| word.replace("$$", "$")).collect();
+    let mut words = shown_words(shell);
     words.push(command.to_owned());
     Cow::Owned(quote::words(&words))
+}
+
+/// Words of a container, with Kubernetes' `$$` as the dollar that it becomes.
+fn shown_words(words: &[String]) -> Vec<String> {
+    words.iter().map(|word| word.replace("$$", "$")).collect()
+}
+
+/// The command of a container, as a shell would read its words.
+pub(super) fn shown_own(words: &[String]) -> String {
+    quote::words(&shown_words(words))
 }
 
 #[cfg(test)]
@@ -250,8 +310,9 @@ mod tests {
         for (words, command) in [
             (&["./migrate"][..], "./migrate"),
             (&["./say", " "], "./say ' '"),
-            (&["", "x"], "'' x"),
-            (&ten, "1 2 3 4 5 6 7 8 9 10"),
+            (&["", "x"], "exec '' x"),
+            (&["migrate"], "exec migrate"),
+            (&ten, "exec 1 2 3 4 5 6 7 8 9 10"),
         ] {
             let run = plain(words, None);
             assert_eq!(shell_and_command(&run), (vec!["sh", "-c"], command));
@@ -323,6 +384,70 @@ mod tests {
         );
         let error = of_container(&["./run", "$(b.c)"], &env).unwrap_err();
         assert!(error.contains("$(b.c)"), "{error}");
+        // A program that a variable names in part.
+        let run = of_container(&["run-$(NAME)", "$(NAME)"], &env).unwrap();
+        let text = r#"exec run-"${NAME-\$(NAME)}" "${NAME-\$(NAME)}""#;
+        assert_eq!(run.command, text);
+    }
+
+    #[test]
+    fn a_variable_that_a_shell_sets_itself_is_refused() {
+        let refused = |name: &str| {
+            let env = variables(&json!({"env": [{"name": name}]}));
+            of_container(&["./run", &format!("$({name})")], &env).err()
+        };
+        let others = ["BASH", "BASHPID", "BASH_VERSION"];
+        for name in SET_BY_SHELLS.iter().chain(&others) {
+            let error = refused(name).unwrap();
+            assert!(error.contains(&format!("$({name})")), "{error}");
+            // Kubernetes has it before a shell would.
+            let env = variables(&json!({"env": [{"name": name}]}));
+            let run = of_container(&["./run", &format!("$({name})"), "x"], &env);
+            assert!(!run.unwrap().quoted, "{name}");
+        }
+        // A shell sets these only where the container does not.
+        for name in ["HOSTNAME", "HOME", "PATH", "TERM", "PWD_", "MY_IFS"] {
+            assert_eq!(refused(name), None, "{name}");
+        }
+    }
+
+    /// By the shells of this machine, so that a new one with a variable of its own shows.
+    #[test]
+    fn the_variables_that_a_shell_changes_are_refused() {
+        for shell in ["sh", "bash"] {
+            let set = Command::new(shell).args(["-c", "set"]).output().unwrap();
+            let set = String::from_utf8_lossy(&set.stdout).into_owned();
+            let names = set.lines().filter_map(|line| line.split_once('='));
+            let names = names.map(|(name, _)| name).filter(|it| is_identifier(it));
+            // Without that one, no shell is found.
+            let names = names.filter(|it| *it != "PATH");
+            for name in names.chain(SET_BY_SHELLS.iter().copied()) {
+                let text = format!("echo \"${{{name}-}}\"");
+                let output = Command::new(shell)
+                    .args(["-c", &text])
+                    .env(name, "7x")
+                    .output()
+                    .unwrap();
+                let is_changed = output.stdout != b"7x\n";
+                assert!(!is_changed || !is_passed_on(name), "{shell}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_program_runs_and_not_what_a_shell_has_of_that_name() {
+        let env = variables(&json!({"env": [{"name": "MSG"}]}));
+        let run = of_container(&["echo", "$(MSG)"], &env).unwrap();
+        // The echo of dash reads the backslash.
+        for shell in ["sh", "bash"] {
+            let output = Command::new(shell)
+                .args(["-c", &run.command])
+                .env("MSG", r"C:\new")
+                .output()
+                .unwrap();
+            let printed = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(printed, "C:\\new\n", "{shell}: {}", run.command);
+        }
     }
 
     /// What Kubernetes and then the shell make of it is what Kubernetes makes of the container's own command.
@@ -371,6 +496,19 @@ mod tests {
                 r"echo 'a b' '$HOME' 'it'\''s'",
             ),
             (&["./tool", "--once"], "x", "./tool --once x"),
+            // The letter is a shell's, the program is not.
+            (&["tar", "-c"], "/data", "tar -c /data"),
+            (&["grep", "-e"], "x", "grep -e x"),
+            (&["git-push", "-c"], "x", "git-push -c x"),
+            (&["bash", "-e"], "./x", "bash -e ./x"),
+            (&["-c"], "x", "-c x"),
+            (&["/bin/ash", "-euc"], "a | b", "a | b"),
+            (&["busybox", "sh", "-c"], "a | b", "a | b"),
+            (&["env", "A=b", "/usr/bin/bash", "-c"], "a | b", "a | b"),
+            (&["python3.12", "-u", "-c"], "print(1)", "print(1)"),
+            (&["perl", "-ne"], "print if /x/", "print if /x/"),
+            (&["ruby", "-e"], "p 1", "p 1"),
+            (&["node", "-e"], "f()", "f()"),
         ] {
             let shell: Vec<String> = shell.iter().map(|&it| it.to_owned()).collect();
             assert_eq!(shown(&shell, command), expected);

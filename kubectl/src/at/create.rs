@@ -64,7 +64,7 @@ struct Create {
     /// When: 16:00 tomorrow, teatime fri, now + 5 minutes, 1h30m, 2026-11-24T16:00:00Z; in the time zone of TZ
     #[arg(value_name = "TIMESPEC", conflicts_with_all = ["existing", "time"], allow_negative_numbers = true)]
     timespec: Vec<String>,
-    /// The program and its arguments; if absent, that of --from, else from standard input
+    /// The program and its arguments; if absent, text from standard input, or else what the job of --from runs
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["existing", "file"])]
     command: Vec<String>,
     /// When, as touch(1) takes it
@@ -216,7 +216,11 @@ impl Create {
         let template = template.transpose()?;
         let gives_command = !self.command.is_empty() || self.file.is_some();
         let (command, base) = match &source {
-            Some(source) if !gives_command => (String::new(), name::base(source.name())),
+            Some(source) if !gives_command => {
+                let input = io::stdin();
+                let piped = (!input.is_terminal()).then(|| input.lock());
+                piped_or_own(source, piped)?
+            }
             _ => self.text(&clock, instant)?,
         };
         let mut wish = Wish {
@@ -224,7 +228,7 @@ impl Create {
             schedule: schedule(instant, clock.now),
             command,
             image: self.image.clone(),
-            shell: self.shell.as_deref().map(argv::by),
+            shell: self.shell.as_deref().map(|shell| argv::by(Some(shell))),
             service_account: self.serviceaccount.clone(),
             env: self.env.clone(),
             deadline: self.deadline,
@@ -263,7 +267,7 @@ impl Create {
                 )?;
             }
             let base = self.command.first().map(|program| name::base(program));
-            return Ok((quote::words(&self.command), base.unwrap_or_default()));
+            return Ok((quote::command(&self.command), base.unwrap_or_default()));
         }
         if let Some(file) = &self.file {
             let text = warned(script::file(file)?)?;
@@ -336,8 +340,9 @@ impl Create {
     ) -> Result<(), Failure> {
         let container = self.container.as_deref();
         let mut taken = source.take(connection, container).await?;
-        if self.file.is_some() {
-            wish.shell.get_or_insert_with(|| argv::by(argv::SHELL));
+        let is_text = self.command.is_empty() && !wish.command.is_empty();
+        if is_text {
+            wish.shell = Some(taken.by_shell(self.shell.as_deref()));
         } else {
             let run = taken.run(&self.command, self.shell.as_deref(), &self.env);
             let run = run.map_err(|what| source.wrong(&what))?;
@@ -347,6 +352,7 @@ impl Create {
         for note in &taken.notes {
             writeln!(io::stderr(), "Note: {source} {}", terminal::harmless(note))?;
         }
+        wish.timeout = wish.timeout.or(taken.timeout);
         wish.image.get_or_insert(taken.image);
         wish.template = Some(taken.template);
         Ok(())
@@ -394,6 +400,22 @@ impl Create {
         }
         Ok(out.flush()?)
     }
+}
+
+/// The text of standard input, and what a name is made from. On a terminal, nothing is piped. The text is empty if the
+/// object is to run its own command.
+fn piped_or_own(source: &Named, piped: Option<impl io::Read>) -> Result<(String, String), Failure> {
+    let text = piped.map(|input| script::optional(input, "standard input"));
+    let text = warned(text.transpose()?.unwrap_or_default())?;
+    if !text.is_empty() {
+        let base = name::base(&text);
+        return Ok((text, base));
+    }
+    if !source.is_job() {
+        let what = "needs a command: give one after --, with -f FILE, or on standard input";
+        return Err(source.wrong(&what));
+    }
+    Ok((text, name::base(source.name())))
 }
 
 /// The text of a command, once the user has read what is odd about it.
@@ -521,6 +543,32 @@ mod tests {
         assert_eq!(create.command, ["sh", "-c", "ls"]);
         assert_eq!(create.container, None);
         assert_eq!(parsed(&["-c", "x"]).unwrap().cat.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn piped_text_is_the_command_and_only_that_of_a_job_runs_without_any() {
+        let found = |from: &str, piped: Option<&str>| {
+            let source = source::parse(from).unwrap();
+            let found = piped_or_own(&source, piped.map(str::as_bytes));
+            found.map_err(|error| error.to_string())
+        };
+        let pair = |text: &str, base: &str| Ok::<_, String>((text.to_owned(), base.to_owned()));
+        for from in ["cj/nightly", "job/nightly", "po/db-0", "deploy/web"] {
+            let text = found(from, Some("pg_dumpall >/backup/x\n"));
+            assert_eq!(text, pair("pg_dumpall >/backup/x", "pg-dumpall"), "{from}");
+            assert!(found(from, Some("a\0")).unwrap_err().contains("NUL"));
+        }
+        for nothing in [None, Some(""), Some(" \n")] {
+            for from in ["cj/nightly", "job/nightly"] {
+                assert_eq!(found(from, nothing), pair("", "nightly"), "{from}");
+            }
+            for from in ["po/x", "deploy/x", "sts/x", "ds/x", "mds/x", "rs/x", "rc/x"] {
+                let error = found(from, nothing).unwrap_err();
+                let words =
+                    "/x needs a command: give one after --, with -f FILE, or on standard input";
+                assert!(error.ends_with(words), "{from}: {error}");
+            }
+        }
     }
 
     #[test]

@@ -1,25 +1,32 @@
 //! Words of a command line as one text for a shell, which gives the program exactly these words again.
 
-/// Words that a shell takes for its own at the start of a command (Bash Reference Manual, 3.2.1). `time` may stay: it runs
-/// the rest as it stands.
-const RESERVED: &[&str] = &[
-    "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
-    "select", "then", "until", "while",
-];
-
 /// The text.
 pub(super) fn words(words: &[String]) -> String {
-    let quoted = words.iter().enumerate();
-    let quoted = quoted.map(|(index, text)| word(text, index == 0));
+    let quoted = words.iter().map(|text| word(text));
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// One word, perhaps the first of a command. Within single quotes a shell changes nothing; a single quote itself stands
-/// outside of them.
-pub(super) fn word(text: &str, is_first: bool) -> String {
+/// The text by which a shell runs the program that the first word names.
+pub(super) fn command(given: &[String]) -> String {
+    let before = given.first().map(|program| prefix(program));
+    format!("{}{}", before.unwrap_or_default(), words(given))
+}
+
+/// What stands before the name of a program, so that no keyword, builtin or function of the shell runs in its place:
+/// `exec`, which looks for programs only. A name with a slash needs none. Neither does one with a minus first, which
+/// would be an option of `exec`.
+pub(super) fn prefix(program: &str) -> &'static str {
+    if program.contains('/') || program.starts_with('-') {
+        ""
+    } else {
+        "exec "
+    }
+}
+
+/// One word. Within single quotes a shell changes nothing; a single quote itself stands outside of them.
+pub(super) fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:@%+".contains(c);
-    let is_reserved = is_first && RESERVED.contains(&text);
-    if !text.is_empty() && !is_reserved && text.chars().all(plain) {
+    if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -47,7 +54,43 @@ mod tests {
             "./report", "--to=a", "-n", "5", "x y", "it's", "",
         ]));
         assert_eq!(text, r"./report '--to=a' -n 5 'x y' 'it'\''s' ''");
-        assert_eq!(words(&owned(&["if", "if"])), "'if' if");
+    }
+
+    #[test]
+    fn a_name_without_a_slash_gets_exec() {
+        for (given, expected) in [
+            (&["./report", "--all"][..], "./report --all"),
+            (&["/bin/echo", "a b"], "/bin/echo 'a b'"),
+            (&["ls"], "exec ls"),
+            (&["time", "-f", "%e", "./x"], "exec time -f %e ./x"),
+            (&["a=b", "x"], "exec 'a=b' x"),
+            (&["-x", "y"], "-x y"),
+        ] {
+            assert_eq!(command(&owned(given)), expected);
+        }
+    }
+
+    /// No machine has programs of these names.
+    #[test]
+    fn no_keyword_or_builtin_of_a_shell_runs_in_place_of_a_program() {
+        for shell in ["sh", "bash"] {
+            for given in [
+                &["eval", "echo ran"][..],
+                &["if", "true"],
+                &["exit", "3"],
+                &[":"],
+                &["{"],
+            ] {
+                let output = Command::new(shell)
+                    .args(["-c", &command(&owned(given))])
+                    .output()
+                    .unwrap();
+                let printed = String::from_utf8_lossy(&output.stdout);
+                let ended = (output.status.code(), printed.as_ref());
+                // A shell's exit code where it finds no program.
+                assert_eq!(ended, (Some(127), ""), "{shell} {given:?}");
+            }
+        }
     }
 
     #[test]
@@ -97,7 +140,7 @@ mod tests {
             let mut command = owned(&["printf", "%s\\0"]);
             command.extend(nasty.iter().cloned());
             let output = Command::new(shell)
-                .args(["-c", &words(&command)])
+                .args(["-c", &super::command(&command)])
                 .output()
                 .unwrap();
             let text = String::from_utf8(output.stdout).unwrap();

@@ -30,13 +30,18 @@ pub(super) fn file(path: &Path) -> Result<String, Failure> {
     all(file, &path.display().to_string())
 }
 
-/// Reads everything, as far as a command may go.
+/// Reads everything, as far as a command may go. It is an error if there is no command.
 pub(super) fn all(input: impl Read, what: &str) -> Result<String, Failure> {
+    present(optional(input, what)?, what)
+}
+
+/// The same, or an empty text if there is no command.
+pub(super) fn optional(input: impl Read, what: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(MAX_LEN).unwrap_or(u64::MAX).saturating_add(2);
     let read = input.take(limit).read_to_end(&mut bytes);
     read.map_err(|error| Failure::Message(format!("cannot read {what}: {}", root(&error))))?;
-    finished(bytes, what)
+    text(bytes, what)
 }
 
 /// Asks for the lines one after the other, as at(1) does, until ^D.
@@ -55,10 +60,11 @@ pub(super) fn ask(mut input: impl BufRead, prompt: &mut dyn Write) -> Result<Str
             break;
         }
     }
-    finished(bytes, "the terminal")
+    present(text(bytes, "the terminal")?, "the terminal")
 }
 
-fn finished(bytes: Vec<u8>, what: &str) -> Result<String, Failure> {
+/// The text of these bytes, empty if it is blank.
+fn text(bytes: Vec<u8>, what: &str) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes)
         .map_err(|_| Failure::Message(format!("the command of {what} is not UTF-8")))?;
     // Editors write it, and a shell would take it for a part of the first word.
@@ -78,6 +84,13 @@ fn finished(bytes: Vec<u8>, what: &str) -> Result<String, Failure> {
         return Err(Failure::Message(text));
     }
     if text.trim().is_empty() {
+        text.clear();
+    }
+    Ok(text)
+}
+
+fn present(text: String, what: &str) -> Result<String, Failure> {
+    if text.is_empty() {
         let text = format!("{what} has no command: give one after --, with -f FILE, or there");
         return Err(Failure::Message(text));
     }
@@ -121,6 +134,8 @@ mod tests {
             assert!(asked.contains(part), "{asked}");
             let read = all(bytes, "f").unwrap_err().to_string();
             assert!(read.contains(part), "{read}");
+            let blank = optional(bytes, "f").is_ok_and(|text| text.is_empty());
+            assert_eq!(blank, part == "has no command", "{read}");
         }
     }
 }

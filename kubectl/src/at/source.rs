@@ -44,12 +44,12 @@ pub(crate) const SOURCES: &[Source] = &[
     source(
         &["cronjob", "cronjobs", "cj", "cronjob.batch"],
         || ApiResource::erase::<CronJob>(&()),
-        Place::JobTemplate,
+        Place::CronJob,
     ),
     source(
         &["job", "jobs", "job.batch"],
         || ApiResource::erase::<Job>(&()),
-        Place::Template,
+        Place::Job,
     ),
     source(
         &["deployment", "deployments", "deploy", "deployment.apps"],
@@ -128,6 +128,11 @@ impl Named {
     /// The name without the kind.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether its own command ends, so that an At can run it. The other kinds run servers.
+    pub(super) fn is_job(&self) -> bool {
+        matches!(self.source.place, Place::Job | Place::CronJob)
     }
 
     /// Reads the object, and takes its pod template.

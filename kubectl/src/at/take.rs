@@ -27,9 +27,14 @@ const KEPT_LABELS: &[&str] = &[
     "istio.io/rev",
     "sidecar.istio.io/inject",
 ];
-/// The beginnings of annotations that go: of kubectl, and those that only the operator may set.
+/// The beginnings of annotations that go: of kubectl, those that make a pod a target of Prometheus, addresses of which
+/// Calico gives each to one pod only, and those that only the operator may set.
 const LEFT_ANNOTATIONS: &[&str] = &[
     "kubectl.kubernetes.io/",
+    "prometheus.io/",
+    "cni.projectcalico.org/floatingIPs",
+    "cni.projectcalico.org/hwAddr",
+    "cni.projectcalico.org/ipAddrs",
     "cnat.programming-kubernetes.info/",
     MANAGED_BY,
 ];
@@ -72,6 +77,12 @@ const LEFT_OF_MAIN: &[&str] = &[
 ];
 /// Fields of init containers that go: nothing of a pod that runs once is restarted, but sidecars.
 const LEFT_OF_INIT: &[&str] = &["resizePolicy", "restartPolicyRules"];
+/// What names a port of its container: probes, and hooks of its `lifecycle`.
+const PROBES: &[&str] = &["startupProbe", "livenessProbe", "readinessProbe"];
+const HOOKS: &[&str] = &["postStart", "preStop"];
+/// What the API server's admission sets where a pod says nothing of its node being lost.
+const ADMITTED_SECONDS: i64 = 300;
+const NEEDS_SH: &str = "needs sh in its image: the command runs with sh -c";
 
 type Fields = Map<String, Value>;
 
@@ -84,8 +95,10 @@ pub(super) enum Place {
     Template,
     /// The same, and the image of the container [`APP`] is `spec.image`.
     MyDaemonSet,
+    /// `spec.template` of a Job.
+    Job,
     /// `spec.jobTemplate.spec.template`.
-    JobTemplate,
+    CronJob,
 }
 
 /// What an At gets.
@@ -95,6 +108,8 @@ pub(super) struct Taken {
     pub(super) template: Value,
     /// `spec.image`.
     pub(super) image: String,
+    /// `spec.activeDeadlineSeconds`: that of a Job.
+    pub(super) timeout: Option<i64>,
     /// What there is to say about it, after the name of the object: `leaves out ...`.
     pub(super) notes: Vec<String>,
     /// The container's own command; empty if its image has it.
@@ -122,7 +137,7 @@ pub(super) fn take(object: &Value, place: Place, wanted: Option<&str>) -> Result
         Some(Value::String(image)) if !image.is_empty() => image,
         _ => return Err(format!("has no image for its container {name:?}")),
     };
-    clean(&mut main, &mut init)?;
+    clean(&mut main, &mut init, is_on_host(&spec))?;
     clean_pod(&mut spec);
     if place == Place::Pod {
         remove_admitted(&mut spec, std::iter::once(&mut main).chain(&mut init));
@@ -144,6 +159,7 @@ pub(super) fn take(object: &Value, place: Place, wanted: Option<&str>) -> Result
     Ok(Taken {
         template,
         image,
+        timeout: job(object, place).and_then(|job| job["activeDeadlineSeconds"].as_i64()),
         notes,
         words,
         variables,
@@ -176,15 +192,30 @@ impl Taken {
         }
         let run = argv::run(&words, shell)?;
         if given.is_empty() {
-            let command = argv::shown(&run.shell, &run.command);
-            let command = cut(&command, MAX_SHOWN);
-            self.notes.push(format!("gives the command: {command}"));
+            let command = cut(&argv::shown_own(&self.words), MAX_SHOWN);
+            self.notes.push(format!("runs its own command: {command}"));
         }
         if run.quoted && shell.is_none() {
-            let note = "must have sh in its image: the command runs by sh -c";
-            self.notes.push(note.to_owned());
+            self.notes.push(NEEDS_SH.to_owned());
         }
         Ok(run)
+    }
+
+    /// `spec.shell` for a text.
+    pub(super) fn by_shell(&mut self, shell: Option<&str>) -> Vec<String> {
+        if shell.is_none() {
+            self.notes.push(NEEDS_SH.to_owned());
+        }
+        argv::by(shell)
+    }
+}
+
+/// The spec of the Job that the object is or makes.
+fn job(object: &Value, place: Place) -> Option<&Value> {
+    match place {
+        Place::Job => Some(&object["spec"]),
+        Place::CronJob => Some(&object["spec"]["jobTemplate"]["spec"]),
+        Place::Pod | Place::Template | Place::MyDaemonSet => None,
     }
 }
 
@@ -194,7 +225,7 @@ fn template(object: &Value, place: Place) -> Option<(Fields, Value)> {
     let template = match place {
         Place::Pod => object,
         Place::Template | Place::MyDaemonSet => &spec["template"],
-        Place::JobTemplate => &spec["jobTemplate"]["spec"]["template"],
+        Place::Job | Place::CronJob => &job(object, place)?["template"],
     };
     let mut fields = template["spec"].as_object().cloned();
     if place == Place::MyDaemonSet {
@@ -267,8 +298,14 @@ fn words(main: &mut Fields) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
+/// Whether the pod has the addresses of its node. Then every port of a container is one of the node, as the API server
+/// sets `hostPort` of each.
+fn is_on_host(spec: &Fields) -> bool {
+    spec.get("hostNetwork") == Some(&Value::Bool(true))
+}
+
 /// Takes out of the containers what is a server's, or the operator's to set.
-fn clean(main: &mut Fields, init: &mut [Fields]) -> Result<(), String> {
+fn clean(main: &mut Fields, init: &mut [Fields], on_host: bool) -> Result<(), String> {
     main.retain(|field, value| !value.is_null() && !LEFT_OF_MAIN.contains(&field.as_str()));
     if main.get("env").is_some_and(|env| !env.is_array()) {
         return Err(unreadable("env"));
@@ -278,15 +315,37 @@ fn clean(main: &mut Fields, init: &mut [Fields]) -> Result<(), String> {
             let is_restarted = field == "restartPolicy" && *value != "Always";
             !is_restarted && !LEFT_OF_INIT.contains(&field.as_str())
         });
-        // The pods of the object have the port of the node. Probes know the port by its name.
-        let ports = container.get_mut("ports").and_then(Value::as_array_mut);
-        for port in ports.into_iter().flatten() {
-            if let Some(port) = port.as_object_mut() {
-                port.remove("hostPort");
-            }
-        }
+        clean_ports(container, on_host)?;
     }
     Ok(())
+}
+
+/// The pods of the object have the ports of the node. Probes and hooks know a port by its name, so that it stays.
+fn clean_ports(container: &mut Fields, on_host: bool) -> Result<(), String> {
+    let mut ports = list(container.remove("ports"), "ports")?;
+    if on_host {
+        ports.retain(|port| is_named(container, &port["name"]));
+    }
+    for port in ports.iter_mut().filter_map(Value::as_object_mut) {
+        port.remove("hostPort");
+    }
+    if !ports.is_empty() {
+        container.insert("ports".to_owned(), ports.into());
+    }
+    Ok(())
+}
+
+/// Whether a probe or a hook of the container has this name of a port.
+fn is_named(container: &Fields, name: &Value) -> bool {
+    let probes = PROBES.iter().filter_map(|probe| container.get(*probe));
+    let hooks = container.get("lifecycle").into_iter();
+    let hooks = hooks.flat_map(|lifecycle| HOOKS.iter().map(move |hook| &lifecycle[*hook]));
+    let mut handlers = probes.chain(hooks);
+    let has_it = |handler: &Value| {
+        let mut requests = ["httpGet", "tcpSocket"].into_iter();
+        requests.any(|request| handler[request]["port"] == *name)
+    };
+    name.is_string() && handlers.any(has_it)
 }
 
 /// Takes out of the pod what is of no use to one that runs once, or gets in its way.
@@ -323,7 +382,7 @@ fn remove_admitted<'a>(spec: &mut Fields, containers: impl Iterator<Item = &'a m
         keys.contains(&key)
             && toleration["operator"] == "Exists"
             && toleration["effect"] == "NoExecute"
-            && toleration["tolerationSeconds"].is_number()
+            && toleration["tolerationSeconds"] == ADMITTED_SECONDS
     };
     if let Some(tolerations) = spec.get_mut("tolerations").and_then(Value::as_array_mut) {
         tolerations.retain(|it| !is_default(it));
@@ -403,8 +462,13 @@ fn kept_metadata(metadata: &Value, place: Place, left_out: &[String]) -> Fields 
 fn notes(left_out: &[String], spec: &Fields, place: Place) -> Vec<String> {
     let mut notes = Vec::new();
     if !left_out.is_empty() {
+        let noun = if left_out.len() == 1 {
+            "container"
+        } else {
+            "containers"
+        };
         notes.push(format!(
-            "is taken without {}, which would keep the pod running",
+            "leaves out {noun} {}, which would keep the pod running",
             listed(left_out)
         ));
     }
@@ -413,7 +477,7 @@ fn notes(left_out: &[String], spec: &Fields, place: Place) -> Vec<String> {
     let claims = claims.filter_map(|it| it["persistentVolumeClaim"]["claimName"].as_str());
     let claims: Vec<String> = claims.map(str::to_owned).collect();
     // The pods of a CronJob are seldom there at the same time.
-    if !claims.is_empty() && place != Place::JobTemplate {
+    if !claims.is_empty() && place != Place::CronJob {
         notes.push(format!(
             "mounts {}: a ReadWriteOnce claim keeps the command waiting while a pod on another node has it",
             listed(&claims)

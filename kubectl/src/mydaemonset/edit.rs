@@ -145,6 +145,15 @@ pub(crate) fn undo(object: &Object, to: &Revision) -> Edit {
             ),
         };
     }
+    let annotations = object.raw.metadata.annotations.as_ref();
+    if annotations.is_some_and(|all| all.contains_key(RESUME_ANNOTATION)) {
+        // It would resume the same revision at once, should it come back from a file, however its pods fail.
+        let path = format!(
+            "/metadata/annotations/{}",
+            RESUME_ANNOTATION.replace('/', "~1")
+        );
+        operations.push(json!({"op": "remove", "path": path}));
+    }
     for (field, value) in [("uid", &object.uid), ("resourceVersion", &object.version)] {
         let path = format!("/metadata/{field}");
         // With `replace` and not `test`: the API server then reports a conflict, and not an invalid patch.
@@ -287,6 +296,19 @@ mod tests {
             operations(json!({"image": "b:2", "template": {"spec": {}}})),
             json!([{"op": "add", "path": "/spec/template", "value": {"spec": {}}}])
         );
+        // A stop that was lifted does not stay lifted.
+        let mut resumed = object.raw.clone();
+        let annotation = (RESUME_ANNOTATION.to_owned(), "a".to_owned());
+        resumed.metadata.annotations = Some([annotation].into());
+        let edit = undo(
+            &Object::decode(resumed).unwrap(),
+            &revision(1, "a", json!({"image": "a:1"})),
+        );
+        let Some(Patch::Json(operations)) = edit.patch else {
+            unreachable_patch(edit.patch.as_ref())
+        };
+        let path = "/metadata/annotations/apps.zhongmingmao.io~1resume-revision";
+        assert_eq!(operations[2], json!({"op": "remove", "path": path}));
         let same = json!({"image": "b:2", "template": {"metadata": {"labels": {"x": "y"}}}});
         let skipped = undo(&object, &revision(4, "a", same));
         assert_eq!(skipped.patch, None);

@@ -60,9 +60,8 @@ impl Row {
                     status.updated_number_scheduled,
                     status.number_available,
                 ];
-                // Complete needs a reason only where it is not so of every node.
-                let is_whole = counts.iter().all(|count| *count == counts[0]);
-                let is_plain = object.state() == COMPLETE && is_whole;
+                // Complete needs a reason only where the message names nodes without the revision, behind a semicolon.
+                let is_plain = object.state() == COMPLETE && !object.reason().contains("; ");
                 let reason = Some(object.reason()).filter(|_| !is_plain);
                 Self {
                     namespace,
@@ -135,14 +134,14 @@ mod tests {
     }
 
     fn of_state(name: &str, state: &str) -> Row {
-        with_counts(name, state, [3, 1, 2])
+        with_message(name, state, &format!("why {state}"))
     }
 
-    fn with_counts(name: &str, state: &str, [desired, updated, available]: [i32; 3]) -> Row {
+    fn with_message(name: &str, state: &str, message: &str) -> Row {
         let condition = json!({"type": "Progressing", "status": "False", "reason": "x",
-            "message": format!("why {state}"), "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let status = json!({"observedGeneration": 2, "state": state, "desiredNumberScheduled": desired,
-            "updatedNumberScheduled": updated, "numberAvailable": available, "conditions": [condition]});
+            "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"observedGeneration": 2, "state": state, "desiredNumberScheduled": 3,
+            "updatedNumberScheduled": 1, "numberAvailable": 2, "conditions": [condition]});
         row("shop", name, &json!({"image": "nginx:1.29"}), &status)
     }
 
@@ -185,16 +184,16 @@ mod tests {
     fn a_row_has_the_counts_and_the_reason() {
         let rows = vec![
             of_state("web", "AutoPaused"),
-            with_counts("a", "Complete", [3, 3, 3]),
-            // A node is down.
-            with_counts("b", "Complete", [3, 3, 2]),
+            with_message("a", "Complete", "on all 3 nodes"),
+            // Nodes that are down or cordoned and have no pod are not in the counts.
+            with_message("b", "Complete", "on 3 of 4 nodes; cordoned: n"),
         ];
         assert_eq!(
             written(rows, false),
             "NAME   DESIRED   UP-TO-DATE   AVAILABLE   STATE        IMAGE        REASON\n\
              web    3         1            2           AutoPaused   nginx:1.29   why AutoPaused\n\
-             a      3         3            3           Complete     nginx:1.29   <none>\n\
-             b      3         3            2           Complete     nginx:1.29   why Complete\n"
+             a      3         1            2           Complete     nginx:1.29   <none>\n\
+             b      3         1            2           Complete     nginx:1.29   on 3 of 4 nodes; cordoned: n\n"
         );
         let rows = vec![
             row("b", "web", &json!({}), &json!({})),

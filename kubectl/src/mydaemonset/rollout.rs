@@ -387,16 +387,31 @@ impl Undo {
                 Err(Failure::Server(status)) if status.code == 409 && attempt < ATTEMPTS => {
                     attempt += 1;
                 }
-                Ok(()) if object.strategy().paused && edit.patch.is_some() => {
-                    let text = "paused; go on with: kubectl mydaemonset rollout resume";
-                    let namespace = harmless(&object.namespace);
-                    writeln!(io::stderr(), "{text} {} -n {namespace}", harmless(&name))?;
-                    return Ok(());
-                }
+                Ok(()) if edit.patch.is_some() => return Ok(hint_at_what_holds(&object)?),
                 result => return result,
             }
         }
     }
+}
+
+/// Says what keeps nodes from going back.
+fn hint_at_what_holds(object: &Object) -> io::Result<()> {
+    let strategy = object.strategy();
+    let [name, namespace] = [&object.name, &object.namespace].map(|text| harmless(text));
+    let mut err = io::stderr();
+    if strategy.paused {
+        let command = format!("kubectl mydaemonset rollout resume {name} -n {namespace}");
+        writeln!(err, "paused; go on with: {command}")?;
+    }
+    if strategy.partition > 0 {
+        let count = strategy.partition;
+        let command = format!("kubectl mydaemonset partition {name} 0 -n {namespace}");
+        writeln!(
+            err,
+            "partition {count} holds nodes back on the revision that they have; let them go back, too, with: {command}"
+        )?;
+    }
+    Ok(())
 }
 
 impl Undo {

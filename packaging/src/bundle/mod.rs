@@ -81,7 +81,8 @@ pub(crate) fn write(checkout: &Checkout, options: &Options, out: &Path) -> Resul
 
 fn files(checkout: &Checkout, options: &Options) -> Result<Vec<File>> {
     let components: Vec<&str> = options.components.iter().map(String::as_str).collect();
-    let objects = checkout.render("manifests", &options.image, &options.kinds, &components)?;
+    let (image, kinds) = (&options.image, &options.kinds);
+    let objects = checkout.render("manifests", image, kinds, &[], &components)?;
     let is = |object: &Value, kind: &str| object["kind"] == kind;
     let base = objects.iter().find(|it| is(it, "ClusterServiceVersion"));
     let base = base.context("config/manifests has no ClusterServiceVersion")?;

@@ -157,7 +157,9 @@ fn rendered(checkout: &Checkout, with: &BTreeSet<Component>) -> Result<BTreeMap<
     let components: Vec<&str> = order.filter(|name| with.contains(name)).collect();
     let kinds = REGISTRY.iter().copied();
     let kinds: Vec<&Kind> = kinds.filter(|kind| with.contains(kind.name)).collect();
-    let objects = checkout.render("default", IMAGE, &kinds, &components)?;
+    // Its value `namespaces` takes the place of the example, whatever the component of this checkout is for.
+    let namespaces = [write::EXAMPLE.to_owned()];
+    let objects = checkout.render("default", IMAGE, &kinds, &namespaces, &components)?;
     let installed = objects.into_iter().filter(|it| it["kind"] != "Namespace");
     Ok(installed
         .map(|object| {

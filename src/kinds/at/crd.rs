@@ -139,8 +139,9 @@ pub struct AtSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
-    /// How many seconds after its instant the command may still start; later it is not started at
-    /// all, and the result is Missed. 0 or more. Default: no limit, but 3600 when
+    /// How many seconds after its instant the pod may still be released to start; later it is not
+    /// released at all, and the result is Missed. What a released pod waits for (a node, a volume,
+    /// an image) counts to activeDeadlineSeconds alone. 0 or more. Default: no limit, but 3600 when
     /// ttlSecondsAfterFinished is set, so that a deleted and re-created object does not run its
     /// command again.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -278,10 +278,13 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
     with(status, wanted, Some(observed), input.generation, input.now)
 }
 
-/// The revisions of the last roll-outs that were completed, with the newest one if its was.
+/// The revisions of the last roll-outs that were completed, with the newest one if its was. One that is on no node, for
+/// which no node is eligible, proves nothing: an undo must not lead there.
 fn complete_revisions(input: &StatusInput<'_>) -> Vec<String> {
     let known = input.previous.complete_revisions.iter().map(String::as_str);
-    let newest = (input.observed.complete && input.stored).then_some(input.update);
+    let observed = input.observed;
+    let is_proven = observed.complete && observed.reached > 0 && input.stored;
+    let newest = is_proven.then_some(input.update);
     let others = known.filter(|known| newest != Some(known));
     let all = newest.into_iter().chain(others);
     all.take(COMPLETE_REVISIONS).map(str::to_owned).collect()
@@ -436,12 +439,12 @@ fn reached(observed: &Observed, update: &str) -> String {
     let (reached, unreached) = (observed.reached, &observed.unreached);
     match (reached, reached + unreached.count) {
         (_, 0) => format!("no node is eligible for revision {update}"),
-        (1, 1) => format!("revision {update} has reached its only node"),
+        (1, 1) => format!("revision {update} is available on its only node"),
         (_, nodes) if reached == nodes => {
-            format!("revision {update} has reached all {nodes} nodes")
+            format!("revision {update} is available on all {nodes} nodes")
         }
         (_, nodes) => {
-            format!("revision {update} has reached {reached} of {nodes} nodes; {unreached}")
+            format!("revision {update} is available on {reached} of {nodes} nodes; {unreached}")
         }
     }
 }
@@ -1076,28 +1079,32 @@ mod tests {
         let before = next_of(&none(), &under_way(), strategy(), "old", 1);
         let seven = ["a", "b", "c", "d", "e", "f", "g"];
         for (nodes, unreached, message) in [
-            (3, by_cause([]), "revision new has reached all 3 nodes"),
-            (1, by_cause([]), "revision new has reached its only node"),
+            (3, by_cause([]), "revision new is available on all 3 nodes"),
+            (
+                1,
+                by_cause([]),
+                "revision new is available on its only node",
+            ),
             (0, by_cause([]), "no node is eligible for revision new"),
             (
                 13,
                 by_cause([("node-5", "NotReady")]),
-                "revision new has reached 13 of 14 nodes; NotReady: node-5",
+                "revision new is available on 13 of 14 nodes; NotReady: node-5",
             ),
             (
                 0,
                 by_cause([("a", "NotReady")]),
-                "revision new has reached 0 of 1 nodes; NotReady: a",
+                "revision new is available on 0 of 1 nodes; NotReady: a",
             ),
             (
                 2,
                 by_cause([("a", "NotReady"), ("b", "cordoned"), ("c", "NotReady")]),
-                "revision new has reached 2 of 5 nodes; NotReady: a, c; cordoned: b",
+                "revision new is available on 2 of 5 nodes; NotReady: a, c; cordoned: b",
             ),
             (
                 1,
                 by_cause(seven.map(|name| (name, "cordoned"))),
-                "revision new has reached 1 of 8 nodes; cordoned: a, b, c, d, e; and 2 more",
+                "revision new is available on 1 of 8 nodes; cordoned: a, b, c, d, e; and 2 more",
             ),
         ] {
             let observed = Observed {
@@ -1124,7 +1131,7 @@ mod tests {
             (state(&status), progressing(&status)),
             (
                 CORDONED,
-                "revision new has reached 1 of 3 nodes; cordoned: a, b"
+                "revision new is available on 1 of 3 nodes; cordoned: a, b"
             )
         );
     }
@@ -1235,17 +1242,20 @@ mod tests {
     #[test]
     fn the_revisions_of_the_last_two_completed_roll_outs_are_kept() {
         let mut status = none();
-        for (update, is_complete, expected) in [
-            ("typo", false, &[][..]),
-            ("one", true, &["one"]),
-            ("one", false, &["one"]),
-            ("bad", false, &["one"]),
-            ("two", true, &["two", "one"]),
-            ("three", true, &["three", "two"]),
-            ("two", true, &["two", "three"]),
+        for (update, complete, reached, expected) in [
+            ("typo", false, 1, &[][..]),
+            ("one", true, 3, &["one"]),
+            ("one", false, 2, &["one"]),
+            ("bad", false, 1, &["one"]),
+            ("two", true, 3, &["two", "one"]),
+            // Its node selector matches no node.
+            ("nowhere", true, 0, &["two", "one"]),
+            ("three", true, 1, &["three", "two"]),
+            ("two", true, 3, &["two", "three"]),
         ] {
             let observed = Observed {
-                complete: is_complete,
+                reached,
+                complete,
                 ..under_way()
             };
             status = next(&StatusInput {

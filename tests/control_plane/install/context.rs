@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use my_operator_cluster::binaries::Programs;
@@ -20,6 +21,7 @@ fn output(program: impl AsRef<OsStr>, arguments: &[&str], variables: &[(&str, &s
         .env("KUBECTL", Programs::ensure().unwrap().path("kubectl"))
         .env_remove("LOCAL")
         .env_remove("NODE")
+        .env_remove("KINDS")
         .envs(variables.iter().copied())
         .output()
         .unwrap()
@@ -122,9 +124,9 @@ fn install_and_run_take_the_current_context_else_the_local_cluster() {
     }
 }
 
-#[test]
-fn run_builds_and_starts_the_nodes_that_are_asked_for() {
-    // The scripts themselves, with others in the place of what they call.
+/// A folder with `hack/run` and `hack/context` themselves, and other programs in the place of those that they call:
+/// each prints what it is called with.
+fn scripts() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     for name in ["hack", "built", "bin"] {
@@ -144,13 +146,70 @@ fn run_builds_and_starts_the_nodes_that_are_asked_for() {
         fs::set_permissions(path(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
     fs::write(path("chosen"), kubeconfig("current-context: a\n")).unwrap();
-    let chosen = path("chosen").display().to_string();
-    let chosen = ("KUBECONFIG", chosen.as_str());
+    folder
+}
+
+/// `hack/run` of [`scripts`] with these arguments and variables.
+fn hack_run(
+    folder: &Path,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> (Option<i32>, String, String) {
     let programs = std::env::var("PATH").unwrap();
-    let programs = format!("{}:{programs}", path("bin").display());
+    let programs = format!("{}:{programs}", folder.join("bin").display());
+    let variables = [variables, &[("PATH", programs.as_str())]].concat();
+    texts(output(folder.join("hack/run"), arguments, &variables))
+}
+
+#[test]
+fn run_serves_the_kinds_that_are_installed() {
+    let folder = scripts();
+    let chosen = folder.path().join("chosen").display().to_string();
+    let chosen = ("KUBECONFIG", chosen.as_str());
+    let last = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let (code, out, error) = hack_run(folder.path(), arguments, variables);
+        assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+        out.lines().next_back().unwrap().to_owned()
+    };
+    let cluster = "operator run --webhooks=false";
+    for (kinds, arguments, flags) in [
+        ("memcached", &[][..], " --kinds=memcached"),
+        (" memcached, foo ", &[], " --kinds=memcached --kinds=foo"),
+        ("\n", &[], ""),
+        ("memcached", &["--kinds=at"], " --kinds=at"),
+        ("memcached", &["--kinds", "at,foo"], " --kinds at,foo"),
+        (
+            "memcached",
+            &["--log-level=debug"],
+            " --log-level=debug --kinds=memcached",
+        ),
+    ] {
+        let said = last(arguments, &[chosen, ("KINDS", kinds)]);
+        assert_eq!(said, format!("{cluster}{flags}"), "{kinds}");
+    }
+    // The samples of the local demonstration are of these two kinds.
+    let local = "cluster demo --operator built/my-operator --config config --";
+    for (kinds, arguments, flags) in [
+        (
+            "memcached",
+            &[][..],
+            " --kinds=at --kinds=mydaemonset --kinds=memcached",
+        ),
+        ("", &[], ""),
+        ("memcached", &["--kinds=at"], " --kinds=at"),
+    ] {
+        let said = last(arguments, &[("KINDS", kinds)]);
+        assert_eq!(said, format!("{local}{flags}"), "{kinds}");
+    }
+}
+
+#[test]
+fn run_builds_and_starts_the_nodes_that_are_asked_for() {
+    let folder = scripts();
+    let chosen = folder.path().join("chosen").display().to_string();
+    let chosen = ("KUBECONFIG", chosen.as_str());
     let run = |arguments: &[&str], variables: &[(&str, &str)]| {
-        let variables = [variables, &[("PATH", programs.as_str())]].concat();
-        texts(output(path("hack/run"), arguments, &variables))
+        hack_run(folder.path(), arguments, variables)
     };
     let build =
         |programs: &str| format!("build {programs} -- --bin my-operator --bin my-operator-cluster");

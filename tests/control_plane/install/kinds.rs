@@ -1,17 +1,74 @@
 //! One kind alone, by `KINDS`. The nodes are fakes: the operator's pods become ready without running, so its program runs
 //! beside the cluster, with their arguments and the rights that were installed.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use my_operator::kinds;
+use my_operator_cluster::binaries::Programs;
 use my_operator_cluster::{Options, free_ports};
 
-use crate::harness::{Kubectl, NAMESPACE, OwnPlane, operator_kubeconfig, operator_program, run};
-use crate::install::script;
+use crate::harness::{
+    Kubectl, NAMESPACE, OwnPlane, checkout, operator_kubeconfig, operator_program, run,
+};
+use crate::install::{part, script};
 
 const DEPLOYMENT: &str = "deployment/my-operator-controller-manager";
 const AT: &str = "ats.cnat.programming-kubernetes.info";
 const MEMCACHED: &str = "memcacheds.cache.example.com";
+
+/// Runs a command to its good end.
+async fn good(command: &mut Command) -> String {
+    run(command, "").await.good()
+}
+
+#[tokio::test]
+async fn namespaces_of_ones_own_are_deployed_with_any_kinds() {
+    // A checkout whose component is for team-a, as the page says.
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config");
+    for from in [&["--from", "config"][..], &["--namespace", "team-a"]] {
+        let mut manifests = Command::new(operator_program());
+        manifests.arg("manifests").args(from).arg("--out");
+        good(manifests.arg(&config).current_dir(checkout())).await;
+    }
+    fs::create_dir(folder.path().join("hack")).unwrap();
+    for name in ["hack/render", "hack/config"] {
+        fs::copy(checkout().join(name), folder.path().join(name)).unwrap();
+    }
+    let rendered = async |root: &Path, kinds: &str| {
+        let mut render = Command::new("bash");
+        render.arg(root.join("hack/render"));
+        render.args(["example.com/my-operator:1", "namespaced"]);
+        render.env("KUBECTL", Programs::ensure().unwrap().path("kubectl"));
+        render.env("MY_OPERATOR", operator_program());
+        good(render.env("KINDS", kinds)).await
+    };
+    for (kinds, plural, entries) in [("memcached", "memcacheds", 1), ("", "ats", 2)] {
+        let all = rendered(folder.path(), kinds).await;
+        assert!(!all.contains("namespace: default"), "{all}");
+        let role = part(
+            &all,
+            &["kind: Role\n", "name: my-operator-namespace-role\n"],
+        );
+        assert!(
+            role.contains("namespace: team-a\n") && role.contains(plural),
+            "{role}"
+        );
+        let deployment = part(&all, &["kind: Deployment\n"]);
+        assert!(deployment.contains("- --namespace=team-a\n"));
+        assert!(!deployment.contains("--namespace=default"), "{deployment}");
+        for kind in ["Mutating", "Validating"] {
+            let kind = format!("kind: {kind}WebhookConfiguration\n");
+            let configuration = part(&all, &[&kind]);
+            for words in ["clientConfig:\n", ".kb.io\n", "      - team-a\n"] {
+                let count = configuration.matches(words).count();
+                assert_eq!(count, entries, "{words}: {configuration}");
+            }
+        }
+    }
+}
 
 #[tokio::test]
 async fn memcached_alone_is_deployed_works_and_goes() {

@@ -414,7 +414,7 @@ async fn the_editor_may_do_everything_and_the_viewer_reads_which_right_is_missin
             run(user, &["at", "-c", "x"])
                 .await
                 .good()
-                .ends_with("\nls\n"),
+                .ends_with("\nexec ls\n"),
             "{user}"
         );
     }
@@ -486,7 +486,8 @@ fn set(more: &Value) -> Value {
 /// One object of each kind that has a pod template, and what their pods need.
 fn sources() -> Vec<Value> {
     let none = json!({});
-    let of_job = json!({"template": server("web", &json!({"restartPolicy": "Never"}))});
+    let template = server("web", &json!({"restartPolicy": "Never"}));
+    let of_job = json!({"template": template, "activeDeadlineSeconds": 600});
     let nowhere = json!({"nodeSelector": {"kubernetes.io/hostname": "none"}});
     let mut pod = object("v1", "Pod", &server("web", &none)["spec"]);
     // Those of the sets would make them adopt the pod.
@@ -596,11 +597,12 @@ async fn an_at_runs_in_the_pod_of_every_kind_of_object() {
 async fn a_dry_run_shows_what_would_be_taken_and_creates_nothing() {
     let kubectl = kubectl("plugin-from-dry").await;
     created(&kubectl, &sources()).await;
-    let expected = json!({
+    let mut expected = json!({
         "schedule": "2099-11-27T15:00:00Z",
         "image": "example.com/web:1",
         "shell": ["./serve", "--port"],
         "command": "80",
+        "activeDeadlineSeconds": 600,
         "template": {
             "metadata": {"annotations": {"note": "kept"}},
             "spec": {
@@ -614,8 +616,9 @@ async fn a_dry_run_shows_what_would_be_taken_and_creates_nothing() {
             },
         },
     });
-    for dry_run in ["--dry-run=client", "--dry-run=server"] {
-        let args = [
+    for (dry_run, timeout) in [("client", None), ("server", None), ("client", Some(1200))] {
+        let dry_run = format!("--dry-run={dry_run}");
+        let mut args = vec![
             "at",
             "-t",
             "209911271600",
@@ -623,14 +626,19 @@ async fn a_dry_run_shows_what_would_be_taken_and_creates_nothing() {
             "cronjob/web",
             "--env",
             "MORE=x",
-            dry_run,
+            &dry_run,
             "-o",
             "json",
         ];
+        // A flag takes precedence over the deadline of the Job.
+        if let Some(seconds) = timeout {
+            args.push("--timeout=20m");
+            expected["activeDeadlineSeconds"] = json!(seconds);
+        }
         let said = kubectl.run_plugin(&args, "").await;
         assert_eq!(
             said.err,
-            "Note: cronjob/web gives the command: ./serve --port 80\n"
+            "Note: cronjob/web runs its own command: ./serve --port 80\n"
         );
         let mut at: Value = serde_json::from_str(&said.good()).unwrap();
         let name = at["metadata"]["name"].as_str().unwrap();
@@ -683,7 +691,7 @@ async fn what_cannot_be_taken_is_one_line() {
         ),
         (
             &["--from", "deploy/web", "-c", "web"],
-            "error: deployment/web runs the command of its image",
+            "error: deployment/web needs a command: give one after --, with -f FILE, or on standard input",
         ),
         (
             &["--from", "sts/web", "--", "ls"],
@@ -703,19 +711,31 @@ async fn what_cannot_be_taken_is_one_line() {
         assert!(error.contains(words), "{args:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
-    let args = ["--from", "deploy/web", "-c", "web", "--", "./migrate"];
-    let said = at(&args).await;
-    let notes = [
-        "Note: deployment/web is taken without log, which would keep the pod running",
-        "Note: deployment/web must have sh in its image: the command runs by sh -c",
-    ];
-    assert_eq!(said.err.lines().collect::<Vec<_>>(), notes);
-    assert!(said.good().starts_with("at/x will run "));
-    let spec = kubectl.object("at/x").await["spec"].clone();
-    assert_eq!(
-        (&spec["image"], &spec["shell"], &spec["command"]),
-        (&json!("web:1"), &json!(["sh", "-c"]), &json!("./migrate"))
-    );
+    // One word after --, text on standard input, and a file need a shell.
+    let text = "pg_dumpall >/backup/x";
+    let job = file(&kubectl, "job.sh", text);
+    for (name, how, input, command) in [
+        ("word", &["--", "./migrate"][..], "", "./migrate"),
+        ("piped", &[], text, text),
+        ("file", &["-f", job.as_str()], "", text),
+    ] {
+        let args = ["at", "-t", "209911271600", "--name", name];
+        let from = ["--from", "deploy/web", "-c", "web"];
+        let args = [&args[..], &from, how].concat();
+        let said = kubectl.run_plugin(&args, input).await;
+        let notes = [
+            "Note: deployment/web leaves out container log, which would keep the pod running",
+            "Note: deployment/web needs sh in its image: the command runs with sh -c",
+        ];
+        assert_eq!(said.err.lines().collect::<Vec<_>>(), notes, "{name}");
+        let words = format!("at/{name} will run ");
+        assert!(said.good().starts_with(&words), "{name}");
+        let spec = kubectl.object(&format!("at/{name}")).await["spec"].clone();
+        assert_eq!(
+            (&spec["image"], &spec["shell"], &spec["command"]),
+            (&json!("web:1"), &json!(["sh", "-c"]), &json!(command))
+        );
+    }
 }
 
 #[tokio::test]

@@ -497,10 +497,10 @@ async fn an_editor_may_do_everything_and_a_viewer_is_shown_the_missing_right() {
     }
     for verb in [
         "restart web",
-        "partition web 1",
         "pause web",
         "resume web",
         "undo web",
+        "partition web 1",
     ] {
         let ended = place.run(&format!("{verb} {}", user("edit"))).await;
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{verb}");

@@ -65,6 +65,12 @@ fn server() -> Value {
                 "kubectl.kubernetes.io/restartedAt": "2026-11-24T16:00:00Z",
                 "sidecar.istio.io/inject": "false",
                 "container.apparmor.security.beta.kubernetes.io/web": "runtime/default",
+                "prometheus.io/scrape": "true", "prometheus.io/port": "80",
+                "cni.projectcalico.org/ipAddrs": "[\"10.0.0.7\"]",
+                "cni.projectcalico.org/ipAddrsNoIpam": "[\"10.0.0.7\"]",
+                "cni.projectcalico.org/hwAddr": "1c:0c:0a:c0:ff:ee",
+                "cni.projectcalico.org/floatingIPs": "[\"10.0.0.8\"]",
+                "cni.projectcalico.org/ipv4pools": "[\"jobs\"]",
             },
         },
         "spec": {
@@ -131,6 +137,7 @@ fn what_a_pod_needs_stays_and_what_is_a_servers_goes() {
             "annotations": {
                 "sidecar.istio.io/inject": "false",
                 "container.apparmor.security.beta.kubernetes.io/at": "runtime/default",
+                "cni.projectcalico.org/ipv4pools": "[\"jobs\"]",
             },
         },
         "spec": {
@@ -192,8 +199,9 @@ fn every_kind_has_its_template_in_its_place() {
         (json!({"spec": {"template": template}}), Place::Template),
         (
             json!({"spec": {"jobTemplate": {"spec": {"template": template}}}}),
-            Place::JobTemplate,
+            Place::CronJob,
         ),
+        (json!({"spec": {"template": template}}), Place::Job),
         (json!({"spec": spec}), Place::Pod),
         (
             json!({"spec": {"image": "b:1", "template": template}}),
@@ -234,13 +242,22 @@ fn of_several_containers_the_flag_or_the_annotation_chooses() {
         assert_eq!(taken.image, "web:1");
         assert_eq!(
             taken.notes,
-            ["is taken without log, which would keep the pod running"]
+            ["leaves out container log, which would keep the pod running"]
         );
         let spec = &taken.template["spec"];
         assert_eq!(spec["containers"].as_array().unwrap().len(), 1);
         assert_eq!(spec["volumes"], json!([{"name": "data"}]));
         assert_eq!(taken.template.get("metadata"), None);
     }
+    let three = json!([
+        {"name": "log", "image": "log:1"}, {"name": "web", "image": "web:1"},
+        {"name": "proxy", "image": "proxy:1"},
+    ]);
+    let taken_web = take(&with_containers(&three), Place::Template, Some("web")).unwrap();
+    assert_eq!(
+        taken_web.notes,
+        ["leaves out containers log, proxy, which would keep the pod running"]
+    );
     // The flag goes before the annotation, and an annotation that names none is no choice.
     let log = take(&object, Place::Template, Some("log")).unwrap();
     assert_eq!(log.image, "log:1");
@@ -296,7 +313,13 @@ fn a_mount_without_a_volume_is_named() {
 
 #[test]
 fn a_pod_is_taken_without_what_admission_and_its_controllers_wrote() {
-    let admitted = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    let tolerated = |key: &str, seconds: u32| {
+        let effect = "NoExecute";
+        json!({"key": key, "operator": "Exists", "effect": effect, "tolerationSeconds": seconds})
+    };
+    let admitted = |key: &str| tolerated(key, 300);
+    // The user's own, of which admission would make 300.
+    let short = tolerated("node.kubernetes.io/not-ready", 30);
     let access = json!({"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
     let data = json!({"name": "data", "mountPath": "/data"});
     let own =
@@ -314,7 +337,10 @@ fn a_pod_is_taken_without_what_admission_and_its_controllers_wrote() {
             "containers": [{"name": "web", "image": "a:1", "volumeMounts": [data, access]}],
             "initContainers": [{"name": "init", "image": "a:1", "volumeMounts": [access]}],
             "volumes": [{"name": "data", "emptyDir": {}}, {"name": "kube-api-access-x7k2p", "projected": {}}],
-            "tolerations": [admitted("node.kubernetes.io/not-ready"), own, admitted("node.kubernetes.io/unreachable"), admitted("mine")],
+            "tolerations": [
+                admitted("node.kubernetes.io/not-ready"), own, short,
+                admitted("node.kubernetes.io/unreachable"), admitted("mine"),
+            ],
             "nodeName": "node-1",
         },
         "status": {"phase": "Running"},
@@ -329,7 +355,7 @@ fn a_pod_is_taken_without_what_admission_and_its_controllers_wrote() {
             "containers": [{"name": "at", "volumeMounts": [data]}],
             "initContainers": [{"name": "init", "image": "a:1", "volumeMounts": []}],
             "volumes": [{"name": "data", "emptyDir": {}}],
-            "tolerations": [own, admitted("mine")],
+            "tolerations": [own, short, admitted("mine")],
         },
     });
     assert_eq!(taken.template, expected);
@@ -361,19 +387,32 @@ fn the_command_is_the_one_that_is_given_else_that_of_the_container() {
     assert_eq!(run.command, "on");
     assert_eq!(
         one.notes,
-        ["gives the command: ./serve '--port=$(PORT)' on"]
+        ["runs its own command: ./serve '--port=$(PORT)' on"]
     );
     // One word needs a shell, and says so, unless it was chosen.
     let mut one = taken(&own);
     assert!(one.run(&given[..1], None, &[]).unwrap().quoted);
-    assert_eq!(
-        one.notes,
-        ["must have sh in its image: the command runs by sh -c"]
-    );
+    let needs_sh = "needs sh in its image: the command runs with sh -c";
+    assert_eq!(one.notes, [needs_sh]);
     let mut one = taken(&own);
     let run = one.run(&given, Some("bash"), &[]).unwrap();
     assert_eq!(run.shell, ["bash", "-c"]);
     assert_eq!(one.notes, [""; 0]);
+    // So does a text.
+    let mut one = taken(&own);
+    assert_eq!(one.by_shell(Some("bash")), ["bash", "-c"]);
+    assert_eq!(one.notes, [""; 0]);
+    assert_eq!(one.by_shell(None), ["sh", "-c"]);
+    assert_eq!(one.notes, [needs_sh]);
+    // Of the container's own command, the user reads every word, also those before a text.
+    let of_shell = json!({"command": ["sh", "-ec", "tar c /x | gzip"]});
+    let mut one = taken(&object(of_shell));
+    let run = one.run(&[], None, &[]).unwrap();
+    assert_eq!(run.command, "tar c /x | gzip");
+    assert_eq!(
+        one.notes,
+        ["runs its own command: sh -ec 'tar c /x | gzip'"]
+    );
     // A flag makes a variable, too.
     let mut one = taken(&object(json!({"command": ["echo", "$(WHO)"]})));
     assert!(!one.run(&[], None, &[]).unwrap().quoted);
@@ -387,6 +426,56 @@ fn the_command_is_the_one_that_is_given_else_that_of_the_container() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn the_deadline_of_a_job_is_that_of_the_at() {
+    let template = json!({"spec": {"containers": [{"name": "a", "image": "a:1"}]}});
+    let job = json!({"spec": {"activeDeadlineSeconds": 600, "template": template}});
+    let cron_job = json!({"spec": {"jobTemplate": job, "activeDeadlineSeconds": 7}});
+    for (object, place, timeout) in [
+        (&job, Place::Job, Some(600)),
+        (&cron_job, Place::CronJob, Some(600)),
+        (&json!({"spec": {"template": template}}), Place::Job, None),
+        // Others have no such field.
+        (&job, Place::Template, None),
+    ] {
+        let taken = take(object, place, None).unwrap();
+        assert_eq!(taken.timeout, timeout, "{place:?} {object}");
+    }
+}
+
+/// The API server makes every port of such a pod one of its node, where the pods of the object have them.
+#[test]
+fn in_the_network_of_the_node_a_sidecar_has_only_ports_that_are_named() {
+    let ports = ["named", "hooked", "other"].map(|name| json!({"name": name, "containerPort": 9}));
+    let mut ports = ports.to_vec();
+    ports.push(json!({"containerPort": 10, "hostPort": 10}));
+    let sidecar = json!({
+        "name": "proxy", "image": "proxy:1", "restartPolicy": "Always", "ports": ports,
+        "readinessProbe": {"tcpSocket": {"port": "named"}},
+        "livenessProbe": {"httpGet": {"port": 10, "path": "other"}},
+        "lifecycle": {"preStop": {"httpGet": {"port": "hooked"}}},
+    });
+    let bare = json!({"name": "init", "image": "a:1", "ports": [{"containerPort": 11}]});
+    let mut object = with_containers(&json!([{"name": "web", "image": "web:1"}]));
+    let spec = &mut object["spec"]["template"]["spec"];
+    spec["initContainers"] = json!([sidecar, bare]);
+    let ports_of = |object: &Value, container: usize| {
+        let template = taken(object).template;
+        let ports = &template["spec"]["initContainers"][container]["ports"];
+        let ports = ports.as_array().cloned().unwrap_or_default();
+        let ports = ports.iter().map(|port| {
+            assert_eq!(port.get("hostPort"), None);
+            port["name"].as_str().unwrap_or("-").to_owned()
+        });
+        ports.collect::<Vec<_>>()
+    };
+    assert_eq!(ports_of(&object, 0), ["named", "hooked", "other", "-"]);
+    assert_eq!(ports_of(&object, 1), ["-"]);
+    object["spec"]["template"]["spec"]["hostNetwork"] = json!(true);
+    assert_eq!(ports_of(&object, 0), ["named", "hooked"]);
+    assert_eq!(ports_of(&object, 1), [""; 0]);
 }
 
 #[test]
@@ -431,6 +520,10 @@ fn hostile_objects_are_an_error_or_an_at_and_never_a_panic() {
             "has volumes that cannot be read",
         ),
         (
+            json!({"spec": {"initContainers": [{"ports": 5}], "containers": [{"image": "a:1"}]}}),
+            "has ports that cannot be read",
+        ),
+        (
             json!({"spec": {"containers": [{"name": hostile, "image": "a:1", "volumeMounts": [{"name": hostile}]}]}}),
             "mounts ",
         ),
@@ -438,7 +531,8 @@ fn hostile_objects_are_an_error_or_an_at_and_never_a_panic() {
         for place in [
             Place::Template,
             Place::Pod,
-            Place::JobTemplate,
+            Place::Job,
+            Place::CronJob,
             Place::MyDaemonSet,
         ] {
             let _ = take(&deployment(&template), place, Some(hostile));
@@ -451,7 +545,8 @@ fn hostile_objects_are_an_error_or_an_at_and_never_a_panic() {
         json!({"metadata": 5, "spec": {"containers": [{"image": "a:1"}]}}),
         json!({"metadata": {"labels": [], "annotations": {hostile: 5}}, "spec": {
             "affinity": 5, "tolerations": [5], "volumes": [5, {"name": 5}],
-            "initContainers": [{"ports": [5], "volumeMounts": 5, "restartPolicy": []}],
+            "hostNetwork": 5,
+            "initContainers": [{"ports": [5], "lifecycle": 5, "volumeMounts": 5, "restartPolicy": []}],
             "containers": [{"name": hostile, "image": hostile, "volumeMounts": {}, "env": [5, {"name": 5}], "envFrom": 5}],
         }}),
     ] {

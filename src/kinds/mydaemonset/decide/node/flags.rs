@@ -81,6 +81,8 @@ impl NodeFlag {
     pub(crate) const NAMED: usize = Self::Waiting as usize + 1;
 }
 
+const _: () = assert!(NodeFlag::COUNT <= 32, "a set has 32 bits");
+
 /// A set of flags, of which there may be 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeFlags(u32);

@@ -1157,9 +1157,9 @@ fn the_end_of_a_roll_out_is_not_claimed_of_nodes_that_do_not_have_it() {
         trouble: Some("CrashLoopBackOff".into()),
         ..unready.clone()
     };
-    let one = "revision new has reached its only node".to_owned();
-    let both = "revision new has reached all 2 nodes".to_owned();
-    let not_on = |cause: &str| format!("revision new has reached 1 of 2 nodes; {cause}: b");
+    let one = "revision new is available on its only node".to_owned();
+    let both = "revision new is available on all 2 nodes".to_owned();
+    let not_on = |cause: &str| format!("revision new is available on 1 of 2 nodes; {cause}: b");
     // Another node has it.
     for (node, pods, message) in [
         (node("b"), vec![new.clone()], both.clone()),
