@@ -261,7 +261,7 @@ async fn complete_names_the_nodes_that_keep_an_older_revision() {
     let node = place.node(2);
     let message = sight.message("Progressing");
     assert!(
-        message.contains(&format!("{node} (taint not tolerated)")),
+        message.contains(&format!("taint not tolerated: {node}")),
         "{message}"
     );
     assert_eq!(sight.only(&node).uid, before.only(&node).uid);

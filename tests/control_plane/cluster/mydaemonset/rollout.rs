@@ -298,7 +298,7 @@ async fn a_silent_node_counts_for_its_grace_and_is_updated_when_it_is_back() {
             && s.condition("Progressing") == "False/Complete"
             && s.serving("a:2").len() == 2
             && s.message("Progressing")
-                .contains(&format!("{} (NotReady)", nodes[0]))
+                .contains(&format!("NotReady: {}", nodes[0]))
     };
     let after = place.until("the roll-out", rolled).await;
     // Nothing could replace its pod, whose containers may serve.
