@@ -210,7 +210,7 @@ fn judge_manifests(flags: &admit::Flags) -> ExitCode {
     let (mut out, mut errors) = (io::stdout().lock(), io::stderr().lock());
     let now = chrono::Utc::now();
     let books: Vec<_> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
-    match admit::run(flags, &books, now, &mut out, &mut errors) {
+    match admit::run(flags, books, now, &mut out, &mut errors) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             drop(errors);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::fetch::{Cluster, Fetched, Resource, Unread};
 use super::report::{Finding, Level};
-use crate::kinds::{self, Kind, REGISTRY};
+use crate::kinds::{self, Kind};
 use crate::manifests::{Names, PREFIX};
 
 pub(super) const LABEL: &str = "app.kubernetes.io/name=my-operator";
@@ -130,13 +130,7 @@ impl Installation {
         };
         let is_off = |flag: &str| setting(flag).first().is_some_and(|value| value == "false");
         let served = setting("kinds");
-        // As the operator does, each once: arguments that were added may name one again.
-        let known = REGISTRY.iter().copied();
-        let known = known.filter(|kind| served.iter().any(|name| name == kind.name));
-        let mut kinds: Vec<&Kind> = known.collect();
-        if kinds.is_empty() {
-            kinds = kinds::by_default();
-        }
+        let served: Vec<&str> = served.iter().map(String::as_str).collect();
         let folder = setting("webhook-cert-path").into_iter().next();
         let secret = pod
             .zip(container)
@@ -148,7 +142,7 @@ impl Installation {
         Self {
             service_account: account.map_or_else(|| names.service_account(), str::to_owned),
             names,
-            kinds,
+            kinds: kinds::served(&served),
             namespaces: setting("namespace"),
             webhooks: !is_off("webhooks"),
             own_configurations: !is_off("webhook-configurations"),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::fetch::{Cluster, Fetched};
 use super::report::Finding;
 use super::rights::{User, missing, named};
-use crate::kinds::Kind;
+use crate::kinds::{self, Kind};
 use crate::manifests::{Names, PREFIX, Right, Scope, rights};
 
 const CHECK: &str = "install-rights";
@@ -36,13 +36,17 @@ const OBJECTS: [(&str, &str, bool); 12] = [
 ];
 
 /// Whether the caller may install an operator of these kinds in that namespace.
-pub(super) async fn check(cluster: &Cluster, namespace: &str, kinds: &[&Kind]) -> Vec<Finding> {
+pub(super) async fn check(
+    cluster: &Cluster,
+    namespace: &str,
+    kinds: &[&'static Kind],
+) -> Vec<Finding> {
     let (objects, roles) = tokio::join!(
         missing(cluster, &User::Caller, objects(namespace)),
         roles(cluster, needed(namespace, kinds))
     );
-    let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
-    let give = format!("give the operator its rights for {}", names.join(", "));
+    let names = kinds::names(kinds).join(", ");
+    let give = format!("give the operator its rights for {names}");
     vec![
         judge(CHECK, "create every object of the installation", objects),
         judge("role-rights", &give, roles),
@@ -109,7 +113,6 @@ fn judge(check: &'static str, what: &str, missing: Fetched<Vec<Right>>) -> Findi
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::kinds;
 
     #[test]
     fn the_rights_are_those_of_the_kinds() {

@@ -33,9 +33,14 @@ pub const REGISTRY: &[&Kind] = &[
 pub fn of_name(name: &str) -> Result<&'static Kind, String> {
     let mut kinds = REGISTRY.iter().copied();
     kinds.find(|kind| kind.name == name).ok_or_else(|| {
-        let names: Vec<&str> = REGISTRY.iter().map(|kind| kind.name).collect();
-        format!("the kinds are {}", names.join(", "))
+        let names = names(REGISTRY).join(", ");
+        format!("the kinds are {names}")
     })
+}
+
+/// Their names.
+pub fn names(kinds: &[&'static Kind]) -> Vec<&'static str> {
+    kinds.iter().map(|kind| kind.name).collect()
 }
 
 /// The kinds of these names, which commas or blanks separate: each once, in the order of [`REGISTRY`].
@@ -48,8 +53,23 @@ pub fn named(names: &str) -> Result<Vec<&'static Kind>, String> {
     for name in &names {
         of_name(name).map_err(|words| format!("{name:?} is no kind: {words}"))?;
     }
+    Ok(among(&names))
+}
+
+/// The kinds of these names: each once, in the order of [`REGISTRY`]. A name that no kind has is passed over.
+fn among(names: &[&str]) -> Vec<&'static Kind> {
     let kinds = REGISTRY.iter().copied();
-    Ok(kinds.filter(|kind| names.contains(&kind.name)).collect())
+    kinds.filter(|kind| names.contains(&kind.name)).collect()
+}
+
+/// The kinds that an operator serves whose `--kinds` have these names: without any, those that are on by default. Arguments
+/// that are added to a Deployment may name a kind again.
+pub fn served(names: &[&str]) -> Vec<&'static Kind> {
+    let kinds = among(names);
+    if kinds.is_empty() {
+        return by_default();
+    }
+    kinds
 }
 
 /// The kinds that are installed, served and reconciled by default.

@@ -226,10 +226,7 @@ pub fn kinds_of(folder: &Path, wanted: Vec<&'static Kind>) -> anyhow::Result<Vec
     if served.is_empty() {
         return Ok(wanted);
     }
-    let list = |kinds: &[&Kind]| {
-        let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
-        names.join(",")
-    };
+    let list = |kinds: &[&'static Kind]| kinds::names(kinds).join(",");
     let (asked, there) = (list(&wanted), list(&served));
     ensure!(
         wanted.is_empty() || asked == there,

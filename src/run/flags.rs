@@ -213,15 +213,9 @@ impl Flags {
         Ok(())
     }
 
-    /// The kinds to serve and reconcile, each once, in the order of the registry: those of `--kinds`, without any those
-    /// that are on by default. The Deployment names its kinds, and arguments that are added to it may name one again.
+    /// The kinds to serve and reconcile.
     pub(super) fn selected_kinds(&self) -> Vec<&'static Kind> {
-        if self.kinds.is_empty() {
-            return kinds::by_default();
-        }
-        let is_named = |kind: &&Kind| self.kinds.iter().any(|named| named.name == kind.name);
-        let all = kinds::REGISTRY.iter().copied();
-        all.filter(is_named).collect()
+        kinds::served(&kinds::names(&self.kinds))
     }
 
     /// The names of the operator's own objects.
@@ -285,10 +279,7 @@ impl FromArgMatches for KindFlags {
 pub type OptionalAddress = Option<SocketAddr>;
 
 fn kinds_help() -> String {
-    let names = |kinds: &[&Kind]| {
-        let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
-        names.join(",")
-    };
+    let names = |kinds: &[&'static Kind]| kinds::names(kinds).join(",");
     format!(
         "The kinds to serve and reconcile, separated by commas: of {}; {} by default",
         names(kinds::REGISTRY),

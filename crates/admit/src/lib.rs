@@ -63,23 +63,19 @@ pub enum Output {
 /// When `out` or `errors` cannot be written to.
 pub fn run(
     flags: &Flags,
-    books: &[Rulebook],
+    mut books: Vec<Rulebook>,
     now: DateTime<Utc>,
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> io::Result<u8> {
-    let without_pods: Vec<Rulebook>;
-    let books = if flags.skip_pod_schema {
-        let books = books.iter().cloned();
-        without_pods = books.map(|book| book.with_pod_templates(&[])).collect();
-        &without_pods
-    } else {
-        books
-    };
+    if flags.skip_pod_schema {
+        let all = books.into_iter();
+        books = all.map(|book| book.with_pod_templates(&[])).collect();
+    }
     let mut judged = Vec::new();
     for path in &flags.filenames {
         read::sources(path, flags.recursive, &mut |source| {
-            judged.extend(judge(&source, books, now));
+            judged.extend(judge(&source, &books, now));
         });
     }
     if !flags.show_patch {

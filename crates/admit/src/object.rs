@@ -22,7 +22,7 @@ use my_operator_admission::rules;
 const UNKNOWN_USER: &str = "(its creator)";
 
 /// The rules of a kind, prepared once for all objects.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Rulebook {
     admission: Admission,
     group: String,

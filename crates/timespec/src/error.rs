@@ -109,26 +109,9 @@ pub(crate) fn suggest(
     }
     let limit = if word.len() < 5 { 1 } else { 2 };
     keywords
-        .map(|keyword| (distance(&word, keyword), keyword))
+        .map(|keyword| (strsim::levenshtein(&word, keyword), keyword))
         .min_by_key(|(distance, _)| *distance)
         // A keyword in the wrong place is not misspelt.
         .filter(|(distance, _)| (1..=limit).contains(distance))
         .map(|(_, keyword)| keyword)
-}
-
-/// How many characters differ (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut next = vec![i + 1];
-        let mut left = i + 1;
-        for ((to, diagonal), above) in b.chars().zip(&row).zip(row.iter().skip(1)) {
-            left = (left + 1)
-                .min(above + 1)
-                .min(diagonal + usize::from(from != to));
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, bail};
-use my_operator::kinds::{self, Kind, REGISTRY};
+use my_operator::kinds::{self, REGISTRY};
 use serde_json::{Map, Value, json};
 
 use super::tree::{Entry, Item, Literal, Tree};
@@ -348,10 +348,6 @@ fn affinity(deployment: &mut Tree) -> Result<()> {
     Ok(())
 }
 
-fn names(kinds: &[&Kind]) -> Value {
-    kinds.iter().map(|kind| kind.name).collect()
-}
-
 /// Every value, in the order of values.yaml.
 pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
     let boolean = || json!({ "type": "boolean" });
@@ -498,20 +494,16 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
         ),
         setting(
             "kinds",
-            names(&kinds::by_default()),
+            json!(kinds::names(&kinds::by_default())),
             json!({
                 "type": "array",
                 "minItems": 1,
                 "uniqueItems": true,
-                "items": { "enum": names(REGISTRY) },
+                "items": { "enum": kinds::names(REGISTRY) },
             }),
             &format!(
                 "The kinds to install and serve, of {}: no CRD, right or webhook is there for another.",
-                REGISTRY
-                    .iter()
-                    .map(|kind| kind.name)
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                kinds::names(REGISTRY).join(", ")
             ),
         ),
         setting(

@@ -8,7 +8,8 @@ use my_operator::kinds::{REGISTRY, at, count, crontab, foo, foobar, memcached, m
 
 use crate::cluster::at::at_when;
 use crate::cluster::kubectl;
-use crate::harness::{Kubectl, checkout, operator_program, run, wait_for};
+use crate::harness::oracle::{CONTROL_PLANE_FLAGS, go_build};
+use crate::harness::{Kubectl, operator_program, run, wait_for};
 
 /// The label of what the Rust example creates.
 const LABEL: &str = "example.com/client=rust";
@@ -33,18 +34,7 @@ fn rust_client() -> PathBuf {
 /// example itself.
 fn go_client() -> PathBuf {
     let program = example("go-client");
-    let status = Command::new("go")
-        .args(["build", "-trimpath", "-gcflags=all=-dwarf=false", "-o"])
-        .arg(&program)
-        .current_dir(checkout().join("examples/go-client"))
-        .envs([
-            ("CGO_ENABLED", "0"),
-            ("GOFLAGS", "-mod=readonly"),
-            ("GOWORK", "off"),
-        ])
-        .status()
-        .expect("cannot start go");
-    assert!(status.success(), "go build: {status}");
+    go_build("examples/go-client", ".", CONTROL_PLANE_FLAGS, &program);
     program
 }
 

@@ -10,6 +10,9 @@ use std::sync::{LazyLock, Mutex};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// The flags of the compiler for the local control plane.
+pub const CONTROL_PLANE_FLAGS: &str = "-gcflags=all=-dwarf=false";
+
 /// The folder of the Go module that a program is in, and the flags of the compiler: those of the local control plane or of
 /// Helm 4, so that Go has compiled most of it already.
 fn module(program: &str) -> (&'static str, &'static str) {
@@ -18,7 +21,7 @@ fn module(program: &str) -> (&'static str, &'static str) {
             "cluster/programs/go/tests",
             "-gcflags=all=-dwarf=false -N -l",
         ),
-        _ => ("tests/oracle", "-gcflags=all=-dwarf=false"),
+        _ => ("tests/oracle", CONTROL_PLANE_FLAGS),
     }
 }
 
@@ -34,10 +37,20 @@ fn build(program: &str) -> PathBuf {
     let target = test.parent().and_then(Path::parent).unwrap();
     let path = target.join("oracles").join(program);
     let (folder, flags) = module(program);
+    go_build(folder, &format!("./{program}"), flags, &path);
+    built.insert(program.to_owned(), path.clone());
+    path
+}
+
+/// Builds a package of the Go module in a folder of the checkout into the file `to`.
+///
+/// # Panics
+/// When Go is missing, or the package does not compile.
+pub fn go_build(folder: &str, package: &str, flags: &str, to: &Path) {
     let status = Command::new("go")
         .args(["build", "-trimpath", flags, "-o"])
-        .arg(&path)
-        .arg(format!("./{program}"))
+        .arg(to)
+        .arg(package)
         .current_dir(super::checkout().join(folder))
         .envs([
             ("CGO_ENABLED", "0"),
@@ -46,9 +59,7 @@ fn build(program: &str) -> PathBuf {
         ])
         .status()
         .expect("cannot start go");
-    assert!(status.success(), "go build ./{program}: {status}");
-    built.insert(program.to_owned(), path.clone());
-    path
+    assert!(status.success(), "go build {package} in {folder}: {status}");
 }
 
 /// Runs a program, adds `environment` to ours, and returns its answer to each question.

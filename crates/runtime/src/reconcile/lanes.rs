@@ -234,16 +234,16 @@ impl Lanes {
     /// while nothing of it runs.
     fn may_run(&self, namespace: &str, is_full: bool) -> bool {
         self.by_namespace.get(namespace).is_some_and(|lane| {
-            let running = lane.running[lane.pace() as usize];
             if is_full {
                 return lane.running == [0; 2];
             }
-            running
-                < if lane.is_slow {
-                    self.limits.most
-                } else {
-                    lane.limit
-                }
+            let running = lane.running[lane.pace() as usize];
+            let limit = if lane.is_slow {
+                self.limits.most
+            } else {
+                lane.limit
+            };
+            running < limit
         })
     }
 
