@@ -378,6 +378,8 @@ struct Slot {
     unserved: Option<Since>,
     /// The version with which the last pod there went.
     removed: u64,
+    /// Since when the last pod there that went after it had been Ready was no longer Ready.
+    left: Option<Since>,
 }
 
 /// What must be known to judge a history.
@@ -546,9 +548,19 @@ impl Judge<'_> {
         } else if comes {
             self.judge_creation(&state);
         }
+        // Of two operators, one knows nothing of what the other deleted.
+        let since = Since {
+            own: own && !self.rules.two_operators,
+            ..since
+        };
         if gone {
-            self.pods.remove(&name);
-            self.slots.entry(state.node).or_default().removed = since.version;
+            let pod = self.pods.remove(&name);
+            let slot = self.slots.entry(state.node).or_default();
+            slot.removed = since.version;
+            if let Some(pod) = pod.filter(|pod| pod.first_ready.is_some()) {
+                let was_ready = pod.state.is_ready();
+                slot.left = Some(if was_ready { since } else { pod.since });
+            }
             return own;
         }
         let ready = state.is_ready().then_some(since.version);
@@ -677,6 +689,10 @@ impl Judge<'_> {
             if !self.is_known(other.since, true) {
                 return Some("its successor was available just now");
             }
+        }
+        let left = self.slots.get(&pod.state.node).and_then(|slot| slot.left);
+        if left.is_some_and(|left| !self.is_known(left, true)) {
+            return Some("its successor was available just now");
         }
         None
     }

@@ -591,6 +591,55 @@ fn a_successor_excuses_when_it_is_available() {
     });
 }
 
+/// Whether it still terminates or is gone: the operator may have seen neither.
+#[test]
+fn a_successor_that_was_taken_away_excuses_while_it_may_not_be_known() {
+    for gone in [false, true] {
+        assert_rejected("2 nodes unavailable", |wrong| {
+            let mut story = Story::rolling(|spec| spec.max_surge = IntOrString::Int(1));
+            story.delete("n1", OLD);
+            story.create("n2", NEW);
+            story.ready("n2", NEW);
+            story.pass(LATEST);
+            let uid = story.pod("n2", NEW).uid.clone();
+            story.rules.by_test.insert(uid);
+            story.terminate("n2", NEW);
+            if gone {
+                story.go("n2", NEW);
+            }
+            story.pass(if wrong { LATEST } else { LATEST / 2 });
+            story.delete("n2", OLD);
+            story
+        });
+    }
+}
+
+/// An operator needs no event to know what it deleted.
+#[test]
+fn a_successor_that_the_operator_deleted_is_no_excuse() {
+    for gone in [false, true] {
+        assert_rejected("2 nodes unavailable", |wrong| {
+            let mut story = Story::rolling(|spec| spec.max_surge = IntOrString::Int(1));
+            story.delete("n1", OLD);
+            story.create("n2", NEW);
+            story.ready("n2", NEW);
+            // Undone: what was the newest revision is an old one.
+            story.change(|spec| OLD.clone_into(&mut spec.image));
+            story.observe();
+            story.terminate("n2", NEW);
+            if gone {
+                story.go("n2", NEW);
+            }
+            if wrong {
+                story.change(|spec| NEW.clone_into(&mut spec.image));
+                story.observe();
+                story.delete("n2", OLD);
+            }
+            story
+        });
+    }
+}
+
 /// `HISTORY=<file>` judges the history of a failed run again.
 #[test]
 fn a_saved_history_is_judged_again() {
