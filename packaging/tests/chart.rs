@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
+use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -113,11 +114,12 @@ fn helm(arguments: &[&str]) -> Command {
 
 /// `helm template` of a release with those values, without hooks.
 fn template([release, namespace]: [&str; 2], values: &Value) -> Command {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), values.to_string()).unwrap();
-    let (_, path) = file.keep().unwrap();
+    // Without a name, so that nothing is left behind.
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(values.to_string().as_bytes()).unwrap();
+    file.rewind().unwrap();
     let mut command = helm(&["template", release, "dist/chart", "--namespace", namespace]);
-    command.args(["--skip-tests", "--values"]).arg(path);
+    command.args(["--skip-tests", "--values", "-"]).stdin(file);
     command
 }
 
@@ -126,8 +128,6 @@ fn template([release, namespace]: [&str; 2], values: &Value) -> Command {
 fn released(release: [&str; 2], values: &Value) -> BTreeMap<Key, Value> {
     let mut command = template(release, values);
     let yaml = output(&mut command);
-    let file = command.get_args().last().unwrap();
-    std::fs::remove_file(file).unwrap();
     let mut objects = objects(&yaml);
     for (key, object) in &mut objects {
         if key[1] != "CustomResourceDefinition" {
