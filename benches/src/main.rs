@@ -2,10 +2,11 @@
 //!
 //! [`webhook`] measures admission reviews, [`at`] the starts and the waiting of Ats, [`mydaemonset`]
 //! roll-outs and rest of MyDaemonSets. All build the [`programs`] that they compare, measure them in
-//! turns, ask the system for their [`usage`], and make a [`table`] of ratios. The two last ones run an
-//! [`operator`] on a [`plane`], and watch it with [`sightings`].
+//! turns, ask the system for their [`usage`], and make a [`table`] of ratios, of which a [`chart`] is drawn. The two last
+//! ones run an [`operator`] on a [`plane`], and watch it with [`sightings`].
 
 mod at;
+mod chart;
 mod mydaemonset;
 mod operator;
 mod plane;
@@ -21,7 +22,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
-use table::Round;
+use table::{Round, Table};
 
 /// Measures the operator beside other programs, and prints tables of ratios.
 #[derive(Debug, Parser)]
@@ -51,9 +52,13 @@ struct Arguments {
     /// One round of short measurements with fewer objects, for trying out.
     #[arg(long)]
     quick: bool,
-    /// Put each table into this file too, between the two marker lines of its part.
-    #[arg(long, value_name = "FILE")]
+    /// Write the results to this folder too: of each part performance/PART.tsv, pictures/performance-PART.svg, and the
+    /// aims between its two marker lines in performance.md.
+    #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Measure nothing: make pictures and aims of the results that the folder has.
+    #[arg(long, requires = "out")]
+    redraw: bool,
 }
 
 /// A part of the measurements.
@@ -100,44 +105,97 @@ impl Measurement {
 }
 
 impl Part {
-    /// Of the file that `--out` names, what lies between these lines is replaced.
-    fn markers(self) -> [&'static str; 2] {
+    /// Its name in files.
+    fn name(self) -> &'static str {
         match self {
-            Self::Webhook => ["<!-- make bench: begin -->", "<!-- make bench: end -->"],
-            Self::At => [
-                "<!-- make bench at: begin -->",
-                "<!-- make bench at: end -->",
-            ],
-            Self::MyDaemonSet => [
-                "<!-- make bench mydaemonset: begin -->",
-                "<!-- make bench mydaemonset: end -->",
-            ],
+            Self::Webhook => "webhook",
+            Self::At => "at",
+            Self::MyDaemonSet => "mydaemonset",
         }
     }
 
-    fn run(self, arguments: &Arguments) -> Result<String> {
+    /// What lies between these lines of performance.md is replaced.
+    fn markers(self) -> [String; 2] {
+        ["begin", "end"].map(|what| format!("<!-- make bench {}: {what} -->", self.name()))
+    }
+
+    /// The title of its picture, and the figures there with the title of each.
+    fn picture(self) -> (&'static str, &'static [[&'static str; 2]]) {
         match self {
+            Self::Webhook => (
+                "Reviews a second of webhooks with one core each; more is better",
+                &[
+                    [
+                        "validate 2.9 kB, 16 at once: requests/s",
+                        "Validate an object of 2.9 kB: reviews a second",
+                    ],
+                    [
+                        "mutate 2.9 kB, 16 at once: requests/s",
+                        "Default an object of 2.9 kB",
+                    ],
+                    [
+                        "validate 64 kB, 16 at once: requests/s",
+                        "Validate an object of 64 kB",
+                    ],
+                    [
+                        "mutate 64 kB, 16 at once: requests/s",
+                        "Default an object of 64 kB",
+                    ],
+                ],
+            ),
+            Self::At => (
+                "Starts of 2,000 Ats that are due at one instant, and the memory of those that wait",
+                &[
+                    [
+                        "burst of 2000: pods released per second",
+                        "Pods released a second; more is better",
+                    ],
+                    [
+                        "20000 waiting, come one by one: memory of each, B",
+                        "Memory of each waiting At in bytes; less is better",
+                    ],
+                ],
+            ),
+            Self::MyDaemonSet => (
+                "A new MyDaemonSet on 2,000 nodes",
+                &[
+                    [
+                        "fresh on 2000 nodes: pods created per second",
+                        "Pods created a second; more is better",
+                    ],
+                    [
+                        "fresh: status right after the last Ready, ms",
+                        "Milliseconds until the status is right; less is better",
+                    ],
+                ],
+            ),
+        }
+    }
+
+    fn run(self, arguments: &Arguments) -> Result<Table> {
+        let (how, rounds) = match self {
             Self::Webhook => {
                 let (rounds, seconds) = if arguments.quick {
                     (1, 1.0)
                 } else {
                     (arguments.rounds, arguments.seconds)
                 };
-                let table = webhook::bench(rounds, seconds)?;
                 let how = format!("{rounds} rounds, {seconds} s for each measurement");
-                Ok(format!("{how}; {}\n\n{table}", machine()))
+                (how, webhook::bench(rounds, seconds)?)
             }
             Self::At => {
                 let plan = arguments.at_plan();
-                let table = at::bench(&plan)?;
-                Ok(format!("{} rounds; {}\n\n{table}", plan.rounds, machine()))
+                (format!("{} rounds", plan.rounds), at::bench(&plan)?)
             }
             Self::MyDaemonSet => {
                 let plan = arguments.mydaemonset_plan();
-                let table = mydaemonset::bench(&plan)?;
-                Ok(format!("{} rounds; {}\n\n{table}", plan.rounds, machine()))
+                (
+                    format!("{} rounds", plan.rounds),
+                    mydaemonset::bench(&plan)?,
+                )
             }
-        }
+        };
+        Ok(Table::new(format!("{how}; {}", machine()), &rounds))
     }
 }
 
@@ -205,8 +263,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures in that many rounds, and returns the table of all of them.
-fn in_rounds(rounds: u32, measure: impl AsyncFn(u32) -> Result<Round>) -> Result<String> {
+/// Measures in that many rounds.
+fn in_rounds(rounds: u32, measure: impl AsyncFn(u32) -> Result<Round>) -> Result<Vec<Round>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -216,7 +274,7 @@ fn in_rounds(rounds: u32, measure: impl AsyncFn(u32) -> Result<Round>) -> Result
         for round in 1..=rounds {
             measured.push(measure(round).await?);
         }
-        Ok(table::render(&measured))
+        Ok(measured)
     })
 }
 
@@ -230,30 +288,71 @@ fn bench(arguments: &Arguments) -> Result<()> {
         .filter(asked_for)
         .copied()
         .collect();
-    if let Some(path) = &arguments.out {
+    if let Some(folder) = &arguments.out {
         // Before the long work, not after it.
         for part in &parts {
-            between_markers(path, *part)?;
+            between_markers(&folder.join("performance.md"), *part)?;
         }
     }
-    programs::build()?;
+    if !arguments.redraw {
+        programs::build()?;
+    }
     for part in parts {
-        let page = part.run(arguments)?;
-        writeln!(std::io::stdout(), "{page}")?;
-        if let Some(path) = &arguments.out {
-            let [before, after] = between_markers(path, part)?;
-            std::fs::write(path, format!("{before}\n{page}{after}"))?;
+        let table = match &arguments.out {
+            Some(folder) if arguments.redraw => read(folder, part)?,
+            _ => part.run(arguments)?,
+        };
+        writeln!(std::io::stdout(), "{}", table.markdown())?;
+        if let Some(folder) = &arguments.out {
+            write(folder, part, &table)?;
         }
     }
     Ok(())
 }
 
-/// The parts of the file before and behind the table.
+/// Where the figures of a part are.
+fn results(folder: &Path, part: Part) -> PathBuf {
+    folder.join(format!("performance/{}.tsv", part.name()))
+}
+
+fn read(folder: &Path, part: Part) -> Result<Table> {
+    let path = results(folder, part);
+    let text = std::fs::read_to_string(&path);
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    Table::from_tsv(&text).with_context(|| format!("{} has no results", path.display()))
+}
+
+/// Writes the figures, the picture, and the aims on the page.
+fn write(folder: &Path, part: Part, table: &Table) -> Result<()> {
+    std::fs::create_dir_all(folder.join("performance"))?;
+    std::fs::write(results(folder, part), table.to_tsv())?;
+    let pictures = folder.join("pictures");
+    // All pictures have one style.
+    let other = std::fs::read_to_string(pictures.join("architecture.svg"))?;
+    let style = other
+        .split_once("<style>")
+        .and_then(|(_, rest)| rest.split_once("</style>"));
+    let (style, _) = style.context("architecture.svg has no style")?;
+    let (title, figures) = part.picture();
+    let svg = chart::svg(style, title, table, figures);
+    std::fs::write(
+        pictures.join(format!("performance-{}.svg", part.name())),
+        svg,
+    )?;
+    let page = folder.join("performance.md");
+    let [before, after] = between_markers(&page, part)?;
+    Ok(std::fs::write(
+        page,
+        format!("{before}\n{}{after}", table.aims()),
+    )?)
+}
+
+/// The parts of the page before and behind the table.
 fn between_markers(path: &Path, part: Part) -> Result<[String; 2]> {
     let read = || -> Result<[String; 2]> {
         let text = std::fs::read_to_string(path)?;
         let markers = part.markers();
-        let [begin, end] = markers.map(|marker| text.find(marker));
+        let [begin, end] = [&markers[0], &markers[1]].map(|marker| text.find(marker));
         let begin = begin.context("no marker line")? + markers[0].len();
         let end = end
             .filter(|end| *end > begin)

@@ -101,56 +101,165 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The table in Markdown: ours as it is, and as a multiple of each other's figure of the same round;
-/// each with the median of the rounds, the least and the most.
-pub(crate) fn render(rounds: &[Round]) -> String {
-    let mut text = String::new();
-    let mut line = |cells: &[String]| {
-        let _ = writeln!(text, "| {} |", cells.join(" | "));
-    };
-    let Some([first, others @ ..]) = rounds.first().map(Vec::as_slice) else {
-        return text;
-    };
-    let mut head = vec!["figure".to_owned(), first.name.to_owned()];
-    head.extend(others.iter().map(|other| format!("÷ {}", other.name)));
-    head.push("aim".to_owned());
-    line(&head);
-    line(&vec!["---".to_owned(); head.len()]);
-    for figure in &first.figures {
-        // Some figures are of ours alone, and some of the first round alone.
-        let ours = |round| value(round, first.name, &figure.name);
-        let all = Spread::new(rounds.iter().filter_map(ours).collect());
-        let ratio = |other: &str| {
-            let ratio = |round| Some(ours(round)? / value(round, other, &figure.name)?);
-            let ratios = rounds.iter().filter_map(ratio);
-            // A ratio of two zeros is undefined.
-            let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
-            (!ratios.is_empty()).then(|| Spread::new(ratios))
-        };
-        let mut cells = vec![figure.name.clone(), all.text()];
-        cells.extend(
-            others
-                .iter()
-                .map(|other| ratio(other.name).map_or_else(String::new, |ratio| ratio.text())),
-        );
-        let aims = figure.aims.iter().map(|aim| {
-            let (text, met) = match aim {
-                Aim::LeastTimes(least, other) => (
-                    format!("≥ {least} × {other}"),
-                    ratio(other).is_some_and(|ratio| ratio.median >= *least),
-                ),
-                Aim::MostTimes(most, other) => (
-                    format!("≤ {most} × {other}"),
-                    ratio(other).is_some_and(|ratio| ratio.median <= *most),
-                ),
-                Aim::Most(most) => (format!("≤ {most}"), all.median <= *most),
+/// The results of a part as text: the head, and the figures with the medians of the rounds, the least and the most.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Table {
+    /// How and on what it was measured, in a line.
+    how: String,
+    /// The names of the cells of a row: the figure, ours, one for each other program, the aim.
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// The median of a cell.
+fn median(cell: &str) -> &str {
+    cell.split_once(' ').map_or(cell, |(median, _)| median)
+}
+
+impl Table {
+    /// Ours as it is, and as a multiple of each other's figure of the same round.
+    pub(crate) fn new(how: String, rounds: &[Round]) -> Self {
+        let Some([first, others @ ..]) = rounds.first().map(Vec::as_slice) else {
+            return Self {
+                how,
+                head: Vec::new(),
+                rows: Vec::new(),
             };
-            format!("{text}: {}", if met { "met" } else { "**missed**" })
-        });
-        cells.push(aims.collect::<Vec<_>>().join("; "));
-        line(&cells);
+        };
+        let mut head = vec!["figure".to_owned(), first.name.to_owned()];
+        head.extend(others.iter().map(|other| format!("÷ {}", other.name)));
+        head.push("aim".to_owned());
+        let row = |figure: &Figure| row(figure, first.name, others, rounds);
+        Self {
+            how,
+            head,
+            rows: first.figures.iter().map(row).collect(),
+        }
     }
-    text
+
+    /// Lines of cells between tabs, as a file: `#` and how it was measured, the head, the rows.
+    pub(crate) fn to_tsv(&self) -> String {
+        let mut text = format!("# {}\n", self.how);
+        for cells in std::iter::once(&self.head).chain(&self.rows) {
+            let _ = writeln!(text, "{}", cells.join("\t"));
+        }
+        text
+    }
+
+    /// What [`Table::to_tsv`] has written; `None` if it is something else.
+    pub(crate) fn from_tsv(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let how = lines.next()?.strip_prefix("# ")?.to_owned();
+        let mut rows = lines.map(|line| line.split('\t').map(str::to_owned).collect());
+        let head: Vec<String> = rows.next()?;
+        let rows: Vec<Vec<String>> = rows.collect();
+        let is_whole = rows.iter().all(|row| row.len() == head.len());
+        is_whole.then_some(Self { how, head, rows })
+    }
+
+    /// In Markdown: everything.
+    pub(crate) fn markdown(&self) -> String {
+        self.lines(self.rows.iter().cloned())
+    }
+
+    /// In Markdown: the medians of the figures that have an aim.
+    pub(crate) fn aims(&self) -> String {
+        let with_aim = self
+            .rows
+            .iter()
+            .filter(|row| row.last().is_some_and(|aim| !aim.is_empty()));
+        self.lines(with_aim.map(|row| {
+            let (aim, figures) = row
+                .split_last()
+                .map_or(("", row.as_slice()), |(aim, cells)| (aim.as_str(), cells));
+            let (name, values) = figures
+                .split_first()
+                .map_or(("", figures), |(name, cells)| (name.as_str(), cells));
+            let values = values.iter().map(|cell| median(cell));
+            let cells = std::iter::once(name).chain(values).chain([aim]);
+            cells.map(str::to_owned).collect()
+        }))
+    }
+
+    fn lines(&self, rows: impl Iterator<Item = Vec<String>>) -> String {
+        let mut text = format!("{}\n\n", self.how);
+        let rule = vec!["---".to_owned(); self.head.len()];
+        for cells in [self.head.clone(), rule].into_iter().chain(rows) {
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+        text
+    }
+
+    /// What a picture shows of a figure: each program, its median as text, and its size beside ours.
+    pub(crate) fn bars(&self, figure: &str) -> Vec<Bar> {
+        let row = self
+            .rows
+            .iter()
+            .find(|row| row.first().is_some_and(|name| name == figure));
+        let cells = row
+            .into_iter()
+            .flat_map(|row| self.head.iter().zip(row))
+            .skip(1);
+        cells
+            .filter_map(|(program, cell)| {
+                let value: f64 = median(cell).parse().ok()?;
+                Some(match program.strip_prefix("÷ ") {
+                    None => Bar {
+                        program: program.clone(),
+                        label: median(cell).to_owned(),
+                        size: 1.0,
+                    },
+                    Some(other) => Bar {
+                        program: other.to_owned(),
+                        label: format!("{} ×", short(1.0 / value)),
+                        size: 1.0 / value,
+                    },
+                })
+            })
+            .collect()
+    }
+}
+
+/// A program in a picture.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Bar {
+    pub(crate) program: String,
+    pub(crate) label: String,
+    /// The figure of the program divided by ours.
+    pub(crate) size: f64,
+}
+
+/// The cells of a figure.
+fn row(figure: &Figure, first: &str, others: &[Column], rounds: &[Round]) -> Vec<String> {
+    // Some figures are of ours alone, and some of the first round alone.
+    let ours = |round| value(round, first, &figure.name);
+    let all = Spread::new(rounds.iter().filter_map(ours).collect());
+    let ratio = |other: &str| {
+        let ratio = |round| Some(ours(round)? / value(round, other, &figure.name)?);
+        let ratios = rounds.iter().filter_map(ratio);
+        // A ratio of two zeros is undefined.
+        let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
+        (!ratios.is_empty()).then(|| Spread::new(ratios))
+    };
+    let mut cells = vec![figure.name.clone(), all.text()];
+    let ratios = others.iter().map(|other| ratio(other.name));
+    cells.extend(ratios.map(|ratio| ratio.map_or_else(String::new, |ratio| ratio.text())));
+    let aims = figure.aims.iter().map(|aim| {
+        let (text, met) = match aim {
+            Aim::LeastTimes(least, other) => (
+                format!("≥ {least} × {other}"),
+                ratio(other).is_some_and(|ratio| ratio.median >= *least),
+            ),
+            Aim::MostTimes(most, other) => (
+                format!("≤ {most} × {other}"),
+                ratio(other).is_some_and(|ratio| ratio.median <= *most),
+            ),
+            Aim::Most(most) => (format!("≤ {most}"), all.median <= *most),
+        };
+        format!("{text}: {}", if met { "met" } else { "**missed**" })
+    });
+    cells.push(aims.collect::<Vec<_>>().join("; "));
+    cells
 }
 
 #[cfg(test)]
@@ -182,10 +291,17 @@ mod tests {
             round(45.0, 50.0, 5.0),
             round(80.0, 100.0, 10.0),
         ];
-        let table = render(&rounds);
+        let table = Table::new("on a machine".to_owned(), &rounds);
+        let text = table.markdown();
         assert!(
-            table.ends_with("| requests/s | 80.0 (45.0–90.0) | 0.90 (0.80–0.90) | 9.00 (8.00–9.00) | ≥ 8 × slow: met |\n"),
-            "{table}"
+            text.ends_with("| requests/s | 80.0 (45.0–90.0) | 0.90 (0.80–0.90) | 9.00 (8.00–9.00) | ≥ 8 × slow: met |\n"),
+            "{text}"
         );
+        let text = table.aims();
+        let short = "| requests/s | 80.0 | 0.90 | 9.00 | ≥ 8 × slow: met |\n";
+        assert!(text.ends_with(short), "{text}");
+        let labels = table.bars("requests/s").into_iter().map(|bar| bar.label);
+        assert_eq!(labels.collect::<Vec<_>>(), ["80.0", "1.11 ×", "0.11 ×"]);
+        assert_eq!(Table::from_tsv(&table.to_tsv()), Some(table));
     }
 }

@@ -65,8 +65,8 @@ impl Plan {
     }
 }
 
-/// Measures, and returns the table.
-pub(crate) fn bench(plan: &Plan) -> Result<String> {
+/// Measures in that many rounds.
+pub(crate) fn bench(plan: &Plan) -> Result<Vec<Round>> {
     in_rounds(plan.rounds, async |round| measure(plan, round).await)
 }
 
