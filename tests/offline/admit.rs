@@ -129,6 +129,122 @@ fn every_source_is_judged_and_the_worst_end_is_the_exit_code() {
 }
 
 #[test]
+fn what_is_no_object_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
+    let folder = folder(&[
+        ("a.yaml", GOOD),
+        ("chart/Chart.yaml", "apiVersion: v2\nname: chart\n"),
+        ("chart/values.yaml", "image: {tag: 1}\n"),
+        ("kustomization.yaml", "resources: [a.yaml]\n"),
+        ("list.json", "[1, 2]\n"),
+        ("readme.yaml", "just text\n"),
+    ]);
+    let path = folder.path().to_str().unwrap();
+    let (code, out, err) = run(&["-R", "-f", path]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert_eq!(
+        out,
+        "note: skipped what is no Kubernetes object: 5 (-v names each)\n\
+         1 accepted, 0 refused, 0 passed over, 0 unreadable\n"
+    );
+    let (code, out, _) = run(&["-v", "-R", "-f", path]);
+    assert_eq!((code, out.lines().count()), (0, 6), "{out}");
+    let line = format!("{path}/chart/Chart.yaml:1: document 1: note: skipped: kind not set\n");
+    assert!(out.starts_with(&line), "{out}");
+    let (code, out, _) = run(&["-R", "-f", path, "-o", "json"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["summary"]["notObjects"]), (0, &json!(5)));
+    assert_eq!(report["results"][1]["result"], "notAnObject");
+
+    let values = format!("{path}/chart/values.yaml");
+    let (code, _, err) = run(&["-f", &format!("{path}/a.yaml"), &values]);
+    let said = format!("error: {values}:1: document 1: apiVersion not set, kind not set\n");
+    assert_eq!((code, err), (2, said));
+    // Nothing else is there: that is no check.
+    let (code, _, err) = run(&["-f", &format!("{path}/chart")]);
+    assert_eq!(code, 2);
+    assert_eq!(err, "error: no objects passed to admit\n");
+}
+
+/// A manifest that says half of what it is must not pass as a file for another program.
+#[test]
+fn an_object_of_ours_with_a_forgotten_field_is_an_error_in_a_folder_too() {
+    for (text, said) in [
+        (GOOD.replace("kind: At", "knd: At"), "kind not set"),
+        (
+            GOOD.replace("apiVersion", "apiversion"),
+            "apiVersion not set",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems: [{a: 1}]\n".to_owned(),
+            "not set",
+        ),
+        ("a: [\n".to_owned(), "a.yaml:"),
+    ] {
+        let folder = folder(&[("a.yaml", &text), ("b.yaml", GOOD)]);
+        let (code, out, err) = run(&["-f", folder.path().to_str().unwrap()]);
+        assert_eq!(code, 2, "{text}: {out}");
+        assert!(err.contains(said) && err.lines().count() == 1, "{err}");
+    }
+}
+
+#[test]
+fn the_formats_for_code_hosts_have_every_finding_and_the_same_exit_code() {
+    let folder = folder(&[("a.yaml", BAD), ("b.yaml", GOOD), ("c d.yaml", "a: [\n")]);
+    fs::write(folder.path().join("x%,\n::set-output name=a::b.yaml"), BAD).unwrap();
+    let all = |output: &str| {
+        let mut command = admit(&["-o", output, "-f", "."]);
+        said(command.current_dir(folder.path()).output().unwrap())
+    };
+    let (code, out, err) = all("github");
+    assert_eq!((code, err.as_str()), (2, ""));
+    let lines: Vec<&str> = out.lines().collect();
+    let fault = "title=my-operator admit%3A FieldValueRequired::At \"bad\": spec.command: \
+                 Required value: command is required";
+    assert_eq!(
+        lines[0],
+        format!("::error file=./a.yaml,line=4,col=1,{fault}")
+    );
+    let unreadable = "::error file=./c d.yaml,line=";
+    assert!(lines[1].starts_with(unreadable), "{out}");
+    let hostile = "file=./x%25%2C%0A%3A%3Aset-output name=a%3A%3Ab.yaml";
+    assert_eq!(lines[2], format!("::error {hostile},line=4,col=1,{fault}"));
+    assert_eq!(
+        lines[3..],
+        ["1 accepted, 2 refused, 0 passed over, 1 unreadable"]
+    );
+
+    let (code, out, err) = all("sarif");
+    assert_eq!((code, err.lines().count()), (2, 1), "{err}");
+    let log: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(log["version"], "2.1.0");
+    let run = &log["runs"][0];
+    let invocation = &run["invocations"][0];
+    assert_eq!(
+        (&invocation["executionSuccessful"], &invocation["exitCode"]),
+        (&json!(false), &json!(2))
+    );
+    let results = run["results"].as_array().unwrap();
+    assert_eq!(results.len(), 3, "{out}");
+    let located = |result: &Value| {
+        assert_eq!(result["level"], "error");
+        assert!(!result["message"]["text"].as_str().unwrap().is_empty());
+        let place = &result["locations"][0]["physicalLocation"];
+        assert!(place["region"]["startLine"].as_u64().unwrap() >= 1);
+        assert!(place["region"]["startColumn"].as_u64().unwrap() >= 1);
+        place["artifactLocation"]["uri"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let files: Vec<String> = results.iter().map(located).collect();
+    let hostile = "x%25%2C%0A%3A%3Aset-output%20name%3Da%3A%3Ab.yaml";
+    assert_eq!(files, ["a.yaml", "c%20d.yaml", hostile]);
+    assert_eq!(results[0]["ruleId"], "FieldValueRequired");
+    let region = &results[0]["locations"][0]["physicalLocation"]["region"];
+    assert_eq!(*region, json!({"startLine": 4, "startColumn": 1}));
+}
+
+#[test]
 fn standard_input_is_a_source() {
     let stream = format!("{GOOD}---\n# nothing\n---\n{OTHER}---\n{BAD}");
     let (code, out, err) = with_input(&["-f", "-"], stream.as_bytes());
@@ -240,7 +356,7 @@ fn a_closed_output_pipe_ends_it_quietly() {
     let many = format!("{BAD}---\n").repeat(1_500);
     let folder = folder(&[("many.yaml", &many)]);
     let path = folder.path().join("many.yaml");
-    for output in ["text", "json"] {
+    for output in ["text", "json", "github", "sarif"] {
         let mut command = admit(&["-f", path.to_str().unwrap(), "-o", output]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -285,7 +401,7 @@ fn the_json_has_the_documented_shape() {
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
         report["summary"],
-        json!({"accepted": 1, "refused": 1, "passedOver": 1, "unreadable": 2})
+        json!({"accepted": 1, "refused": 1, "passedOver": 1, "notObjects": 0, "unreadable": 2})
     );
     let result = |i: usize| report["results"][i].clone();
     let mut bad = result(1);
@@ -299,7 +415,7 @@ fn the_json_has_the_documented_shape() {
             "faults": null, "warnings": [],
         })
     );
-    let fault = json!({"field": "spec.command", "line": 9, "reason": "FieldValueRequired", "message": "Required value: command is required"});
+    let fault = json!({"field": "spec.command", "line": 9, "column": 1, "reason": "FieldValueRequired", "message": "Required value: command is required"});
     assert_eq!(faults, json!([fault]));
     assert_eq!(result(0)["result"], "accepted");
     assert_eq!(result(2)["result"], "passedOver");

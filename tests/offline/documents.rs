@@ -1,5 +1,7 @@
 //! `admit` on documents of the operator's kinds, without a process: the report, object by object.
 
+use std::path::Path;
+
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use my_operator::kinds::REGISTRY;
@@ -7,7 +9,7 @@ use my_operator_admission::review::Request;
 use my_operator_admit::object::Rulebook;
 use my_operator_admit::read::{Source, decode};
 use my_operator_admit::report::{self, Judged, Outcome, Summary};
-use my_operator_admit::yaml;
+use my_operator_admit::{annotations, sarif, yaml};
 use my_operator_rounds::{lengths, proptest_config};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -34,6 +36,7 @@ fn judge(text: &str) -> Vec<Judged> {
     let source = Source {
         name: "f.yaml".to_owned(),
         text: Ok(text.to_owned()),
+        is_named: true,
     };
     my_operator_admit::judge(&source, &books(), now())
 }
@@ -262,10 +265,15 @@ fn hostile_text_does_not_reach_the_terminal() {
     let (mut json, mut errors) = (Vec::new(), Vec::new());
     report::json(&judged, &mut json, &mut errors).unwrap();
     let json = String::from_utf8(json).unwrap();
+    let (mut commands, mut sarif) = (Vec::new(), Vec::new());
+    annotations::print(&judged, &mut commands).unwrap();
+    sarif::print(&judged, Path::new("/"), &mut sarif, &mut errors).unwrap();
     for shown in [
         lines(&judged),
         json.clone(),
         String::from_utf8(errors).unwrap(),
+        String::from_utf8(commands).unwrap(),
+        String::from_utf8(sarif).unwrap(),
     ] {
         let raw = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
         assert!(!shown.contains(raw), "{shown:?}");
@@ -286,6 +294,8 @@ fn the_worst_outcome_decides_the_exit_code() {
             refused,
             passed_over,
             unreadable,
+            // They count for nothing.
+            not_objects: 1,
         };
         summary.exit_code()
     };

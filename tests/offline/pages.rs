@@ -76,6 +76,7 @@ fn the_manifests_that_pages_show_are_accepted() {
             let source = Source {
                 name: page.display().to_string(),
                 text: Ok(block.split("```").next().unwrap().to_owned()),
+                is_named: true,
             };
             for judged in my_operator_admit::judge(&source, &books, Utc::now()) {
                 match judged.result {

@@ -45,6 +45,7 @@ pub fn yaml(bytes: &[u8]) {
     let source = Source {
         name: "file.yaml".to_owned(),
         text: decode(bytes.to_vec()),
+        is_named: true,
     };
     let judged = BOOKS.with(|books| my_operator_admit::judge(&source, books, now()));
     let (mut out, mut errors) = (Vec::new(), Vec::new());

@@ -54,6 +54,7 @@ fn main() {
     let source = Source {
         name: "lamps.yaml".to_owned(),
         text: Ok(MANIFEST.to_owned()),
+        is_named: true,
     };
     let judged = judge(&source, &books, Utc::now());
     report::text(&judged, &mut io::stdout(), &mut io::stderr()).unwrap();

@@ -3,20 +3,23 @@
 //! [`read`] reads the files, and [`yaml`] splits and parses them as kubectl does. [`object`] makes the checks of the
 //! API server on the creation of an object: the [`schema`] of its kind, then the two handlers of the kind that the
 //! webhook calls, too. No rule is implemented twice. [`pods`] checks pod templates as the API server will check their
-//! pods. [`report`] prints the results.
+//! pods. [`report`] prints the results, [`annotations`] as workflow commands of GitHub, and [`sarif`] as SARIF.
 //!
 //! No part of the running operator is started: no runtime, no logs, no client.
 
+pub mod annotations;
 pub mod object;
 pub mod pods;
 pub mod read;
 pub mod report;
+pub mod sarif;
 pub mod schema;
 pub mod yaml;
 
 #[cfg(test)]
 mod tests;
 
+use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -25,16 +28,17 @@ use clap::{Args, ValueEnum};
 
 use object::Rulebook;
 use read::Source;
-use report::{Judged, Summary};
+use report::{Judged, Outcome, Summary};
 
 /// The flags of `my-operator admit`.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct Flags {
     /// Files, folders (their .json, .yaml and .yml files), or - for standard input; repeatable.
     // Several behind one flag, so that `-f *.yaml` and pre-commit work.
     #[arg(short, long = "filename", value_name = "PATH", required = true, num_args = 1..)]
     pub filenames: Vec<PathBuf>,
-    /// Read the folders in folders too.
+    /// Read the folders in folders too. What is no Kubernetes object in a folder, such as values.yaml, is skipped.
     #[arg(short = 'R', long)]
     pub recursive: bool,
     /// How to print what was found.
@@ -46,6 +50,9 @@ pub struct Flags {
     /// Leave out the schema of pods, of which a newer Kubernetes knows more fields and values.
     #[arg(long)]
     pub skip_pod_schema: bool,
+    /// Name each document of a folder that was skipped because it is no Kubernetes object.
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// The forms of the report.
@@ -55,6 +62,10 @@ pub enum Output {
     Text,
     /// One JSON document.
     Json,
+    /// Workflow commands, which GitHub Actions shows as annotations of the lines.
+    Github,
+    /// One SARIF 2.1.0 document, for code scanning.
+    Sarif,
 }
 
 /// Runs the command and returns the exit code.
@@ -83,19 +94,37 @@ pub fn run(
             one.patch = None;
         }
     }
-    let printed = match flags.output {
-        Output::Text => report::text(&judged, out, errors),
-        Output::Json => report::json(&judged, out, errors),
-    };
-    match printed {
+    match print(flags, &judged, out, errors) {
         // The reader has closed the pipe, as `| head` does.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         printed => printed?,
     }
-    if judged.is_empty() {
+    let summary = Summary::new(&judged);
+    if summary.is_empty() {
         writeln!(errors, "error: no objects passed to admit")?;
     }
-    Ok(Summary::new(&judged).exit_code())
+    Ok(summary.exit_code())
+}
+
+fn print(
+    flags: &Flags,
+    judged: &[Judged],
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> io::Result<()> {
+    match flags.output {
+        Output::Text => {
+            report::skipped(judged, flags.verbose, out)?;
+            report::text(judged, out, errors)
+        }
+        Output::Json => report::json(judged, out, errors),
+        Output::Github => annotations::print(judged, out),
+        Output::Sarif => {
+            // Files are named from the folder that the command runs in.
+            let root = env::current_dir().unwrap_or_default();
+            sarif::print(judged, &root, out, errors)
+        }
+    }
 }
 
 /// Checks every document of a file.
@@ -121,7 +150,15 @@ pub fn judge(source: &Source, books: &[Rulebook], now: DateTime<Utc>) -> Vec<Jud
             ..file.clone()
         };
         match document.content {
-            Ok(node) => judged.extend(object::judge(&at, &node, books, now)),
+            Ok(node) => {
+                let mut objects = object::judge(&at, &node, books, now);
+                for one in &mut objects {
+                    if source.is_named && one.result == Outcome::NotAnObject {
+                        one.result = Outcome::Unreadable;
+                    }
+                }
+                judged.extend(objects);
+            }
             Err(unreadable) => judged.push(Judged {
                 column: unreadable.column,
                 error: Some(unreadable.message),

@@ -68,7 +68,7 @@ impl Rulebook {
     }
 }
 
-/// Checks a document: one object, or the items of a list.
+/// Checks a document: one object, or the items of a list. What is no object of Kubernetes is marked as such.
 pub fn judge(at: &Judged, node: &Node, books: &[Rulebook], now: DateTime<Utc>) -> Vec<Judged> {
     let mut judged = Vec::new();
     visit(at, node, None, books, now, &mut judged);
@@ -104,6 +104,15 @@ fn visit(
                 (Content::Map(_), ..) => "kind not set".to_owned(),
                 _ => "not an object: a manifest has apiVersion, kind and metadata".to_owned(),
             });
+            // One of the two that is ours says that the other was forgotten.
+            let group = api_version.and_then(|text| text.split('/').next());
+            let mut ours = books.iter();
+            let is_ours = |book: &Rulebook| {
+                group == Some(book.group.as_str()) || kind == Some(book.kind.as_str())
+            };
+            if at.item.is_none() && !ours.any(is_ours) {
+                this.result = Outcome::NotAnObject;
+            }
             judged.push(this);
             return;
         }
@@ -247,9 +256,11 @@ impl Judged {
     }
 
     fn fault(&mut self, node: &Node, field: &str, reason: Why, message: String) {
+        let (line, column) = node.position_of(field);
         self.faults.push(Found {
             field: field.to_owned(),
-            line: node.line_of(field),
+            line,
+            column,
             reason,
             message,
             by: None,

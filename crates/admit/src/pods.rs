@@ -27,7 +27,7 @@ struct Schema {
     definitions: Definitions,
 }
 
-/// The faults of the template at that path of an object, with lines of its `node`. A template without containers has
+/// The faults of the template at that path of an object, with positions of its `node`. A template without containers has
 /// none: its operator adds one.
 pub fn check(at: &str, object: &Value, node: &Node) -> Vec<Found> {
     let mut names = at.split('.');
@@ -36,12 +36,16 @@ pub fn check(at: &str, object: &Value, node: &Node) -> Vec<Found> {
     };
     let findings = schema::check_by(&SCHEMA.definitions, TEMPLATE, at, template);
     let by = format!("schema of pods, Kubernetes {}", SCHEMA.kubernetes);
-    let found = |field: String, reason: Why, message: String| Found {
-        line: node.line_of(&field),
-        field,
-        reason,
-        message,
-        by: Some(by.clone()),
+    let found = |field: String, reason: Why, message: String| {
+        let (line, column) = node.position_of(&field);
+        Found {
+            field,
+            line,
+            column,
+            reason,
+            message,
+            by: Some(by.clone()),
+        }
     };
     let unknown = findings.unknown.into_iter().map(|unknown| {
         let nearest = unknown.nearest.as_ref();

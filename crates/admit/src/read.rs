@@ -17,13 +17,23 @@ pub struct Source {
     pub name: String,
     /// Its text, or one sentence on why it could not be read.
     pub text: Result<String, String>,
+    /// Whether it was named, rather than found in a folder: a folder also has files for other programs.
+    pub is_named: bool,
 }
 
 impl Source {
-    fn of(path: &Path, text: Result<String, String>) -> Self {
+    fn named(path: &Path, text: Result<String, String>) -> Self {
         Self {
             name: path.display().to_string(),
             text,
+            is_named: true,
+        }
+    }
+
+    fn found(path: &Path, text: Result<String, String>) -> Self {
+        Self {
+            is_named: false,
+            ..Self::named(path, text)
         }
     }
 }
@@ -32,7 +42,7 @@ impl Source {
 /// the manifests in it, in the order of their names.
 pub fn sources(path: &Path, recursive: bool, each: &mut dyn FnMut(Source)) {
     if path == Path::new("-") {
-        each(Source::of(path, text(&mut io::stdin().lock())));
+        each(Source::named(path, text(&mut io::stdin().lock())));
     } else if path.is_dir() {
         let mut files = 0;
         folder(path, recursive, &mut |source| {
@@ -42,17 +52,17 @@ pub fn sources(path: &Path, recursive: bool, each: &mut dyn FnMut(Source)) {
         if files == 0 {
             let message =
                 "a folder without manifests: recognized file extensions are .json .yaml .yml";
-            each(Source::of(path, Err(message.to_owned())));
+            each(Source::named(path, Err(message.to_owned())));
         }
     } else {
-        each(Source::of(path, file(path)));
+        each(Source::named(path, file(path)));
     }
 }
 
 fn folder(path: &Path, recursive: bool, each: &mut dyn FnMut(Source)) {
     let mut entries: Vec<PathBuf> = match fs::read_dir(path) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
-        Err(error) => return each(Source::of(path, Err(error.to_string()))),
+        Err(error) => return each(Source::found(path, Err(error.to_string()))),
     };
     entries.sort();
     for path in entries {
@@ -74,7 +84,7 @@ fn folder(path: &Path, recursive: bool, each: &mut dyn FnMut(Source)) {
             Ok(_) => file(&path),
             Err(error) => Err(error.to_string()),
         };
-        each(Source::of(&path, text));
+        each(Source::found(&path, text));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The report, for users and for programs.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -12,6 +12,9 @@ use my_operator_admission::text::{clean, cut, is_harmful};
 
 /// The longest path of a field that is shown, as in the webhook. It may contain user input.
 pub(crate) const MAX_FIELD_LEN: usize = 512;
+
+/// The longest kind or name that is shown, in characters: a valid one is no longer.
+const MAX_NAME_LEN: usize = 253;
 
 /// The result for a document, or for a file that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -37,7 +40,7 @@ pub struct Judged {
     pub name: Option<String>,
     /// The outcome.
     pub result: Outcome,
-    /// Why it is unreadable.
+    /// Why it is unreadable, or no object.
     pub error: Option<String>,
     /// Why it is rejected.
     pub faults: Vec<Found>,
@@ -58,18 +61,22 @@ pub enum Outcome {
     Refused,
     /// It is of a kind that this program does not check.
     PassedOver,
+    /// It is no object of Kubernetes, in a file that was found in a folder.
+    NotAnObject,
     /// It could not be read.
     #[default]
     Unreadable,
 }
 
-/// A fault and its line.
+/// A fault and its position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
     /// The path of the field.
     pub field: String,
     /// The line of the field; of its nearest parent where it is missing.
     pub line: usize,
+    /// The column of the same, from 1, in characters.
+    pub column: usize,
     /// The kind of fault.
     pub reason: Why,
     /// The sentence for the user.
@@ -102,6 +109,8 @@ pub struct Summary {
     pub refused: usize,
     /// Documents of other kinds.
     pub passed_over: usize,
+    /// Documents of folders that are no objects.
+    pub not_objects: usize,
     /// Documents and files that could not be read.
     pub unreadable: usize,
 }
@@ -120,17 +129,47 @@ impl Summary {
             accepted: count(Outcome::Accepted),
             refused: count(Outcome::Refused),
             passed_over: count(Outcome::PassedOver),
+            not_objects: count(Outcome::NotAnObject),
             unreadable: count(Outcome::Unreadable),
         }
     }
 
-    /// 2 if anything could not be read, or there was no document; else 1 if any object was rejected.
+    /// Whether there was nothing to check, and nothing that could not be read.
+    pub fn is_empty(self) -> bool {
+        self.accepted + self.refused + self.passed_over + self.unreadable == 0
+    }
+
+    /// 2 if anything could not be read, or there was no object; else 1 if any object was rejected.
     pub fn exit_code(self) -> u8 {
-        if self.unreadable > 0 || self == Self::default() {
+        if self.unreadable > 0 || self.is_empty() {
             2
         } else {
             u8::from(self.refused > 0)
         }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            accepted,
+            refused,
+            passed_over,
+            unreadable,
+            ..
+        } = self;
+        write!(
+            f,
+            "{accepted} accepted, {refused} refused, {passed_over} passed over, {unreadable} unreadable"
+        )
+    }
+}
+
+impl Why {
+    /// As in the JSON, such as `FieldValueRequired`.
+    pub(crate) fn id(self) -> String {
+        let id = serde_json::to_value(self).unwrap_or_default();
+        id.as_str().unwrap_or_default().to_owned()
     }
 }
 
@@ -155,17 +194,42 @@ impl Judged {
 
     /// One line on why it could not be read.
     fn complain(&self, errors: &mut dyn Write) -> io::Result<()> {
-        let Some(error) = &self.error else {
+        let Some(error) = self.read_error() else {
             return Ok(());
         };
         let line = format!("error: {}: {error}", self.place(self.line));
         writeln!(errors, "{}", clean(&line))
     }
 
+    /// Why it could not be read, if it could not.
+    pub(crate) fn read_error(&self) -> Option<&str> {
+        let is_unreadable = self.result == Outcome::Unreadable;
+        self.error.as_deref().filter(|_| is_unreadable)
+    }
+
     fn object(&self) -> String {
-        let kind = self.kind.as_deref().unwrap_or_default();
-        let name = self.name.as_deref().unwrap_or_default();
+        let short = |text: Option<&str>| cut(text.unwrap_or_default(), MAX_NAME_LEN);
+        let (kind, name) = (short(self.kind.as_deref()), short(self.name.as_deref()));
         format!("{kind} {name:?}")
+    }
+
+    /// One of its faults, without its position: `At "a": spec.command: Required value: command is required`.
+    pub(crate) fn sentence(&self, fault: &Found) -> String {
+        // The other two reasons name the field in their sentence.
+        let field = match fault.reason {
+            Why::Field(_) if !fault.field.is_empty() => {
+                format!("{}: ", cut(&fault.field, MAX_FIELD_LEN))
+            }
+            _ => String::new(),
+        };
+        let by = fault.by.as_ref().map(|by| format!(" ({by})"));
+        let (object, message, by) = (self.object(), &fault.message, by.unwrap_or_default());
+        format!("{object}: {field}{message}{by}")
+    }
+
+    /// One of its warnings, without its position.
+    pub(crate) fn caution(&self, warning: &str) -> String {
+        format!("{}: warning: {warning}", self.object())
     }
 }
 
@@ -173,27 +237,18 @@ impl Judged {
 pub fn text(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
     for file in judged.chunk_by(|a, b| a.file == b.file) {
         for one in file {
-            let object = one.object();
             one.complain(errors)?;
             for fault in &one.faults {
                 let place = one.place(Some(fault.line));
-                // These two name the field in their sentence.
-                let field = match fault.reason {
-                    Why::Field(_) if !fault.field.is_empty() => {
-                        format!("{}: ", cut(&fault.field, MAX_FIELD_LEN))
-                    }
-                    _ => String::new(),
-                };
-                let by = fault.by.as_ref().map(|by| format!(" ({by})"));
-                let (message, by) = (&fault.message, by.unwrap_or_default());
-                let line = format!("{place}: {object}: {field}{message}{by}");
+                let line = format!("{place}: {}", one.sentence(fault));
                 writeln!(out, "{}", clean(&line))?;
             }
             let place = one.place(one.line);
             for warning in &one.warnings {
-                let line = format!("{place}: {object}: warning: {warning}");
+                let line = format!("{place}: {}", one.caution(warning));
                 writeln!(out, "{}", clean(&line))?;
             }
+            let object = one.object();
             let operations = one.patch.iter().flatten();
             for operation in operations {
                 let what = match operation {
@@ -206,15 +261,27 @@ pub fn text(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> i
         }
         note(file, out)?;
     }
-    let Summary {
-        accepted,
-        refused,
-        passed_over,
-        unreadable,
-    } = Summary::new(judged);
+    writeln!(out, "{}", Summary::new(judged))
+}
+
+/// The documents that are no objects: how many there are or, if `verbose`, a line for each.
+pub fn skipped(judged: &[Judged], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    if verbose {
+        for one in judged {
+            if let (Outcome::NotAnObject, Some(why)) = (one.result, &one.error) {
+                let line = format!("{}: note: skipped: {why}", one.place(one.line));
+                writeln!(out, "{}", clean(&line))?;
+            }
+        }
+        return Ok(());
+    }
+    let count = Summary::new(judged).not_objects;
+    if count == 0 {
+        return Ok(());
+    }
     writeln!(
         out,
-        "{accepted} accepted, {refused} refused, {passed_over} passed over, {unreadable} unreadable"
+        "note: skipped what is no Kubernetes object: {count} (-v names each)"
     )
 }
 
@@ -238,14 +305,22 @@ fn note(file: &[Judged], out: &mut dyn Write) -> io::Result<()> {
 
 /// One JSON document. Unreadable files and documents are reported to `errors` as well.
 pub fn json(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
-    for one in judged {
-        one.complain(errors)?;
-    }
+    complaints(judged, errors)?;
     let report = Report {
         results: judged,
         summary: Summary::new(judged),
     };
-    let text = serde_json::to_string_pretty(&report)?;
+    write_json(&report, out)
+}
+
+/// A line for each file and document that could not be read.
+pub(crate) fn complaints(judged: &[Judged], errors: &mut dyn Write) -> io::Result<()> {
+    judged.iter().try_for_each(|one| one.complain(errors))
+}
+
+/// Writes a value as indented JSON that a terminal shows as it is.
+pub(crate) fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
     // JSON allows characters that rewrite a terminal. They occur only in strings, where an escape means the same.
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -172,6 +172,24 @@ fn syntax_errors_are_reported_with_their_position() {
 }
 
 #[test]
+fn positions_count_characters_from_the_start_of_the_line() {
+    let all = documents("{\"ä\":1} {\"b\": 1, \"b\": 2}");
+    let second = all[1].content.as_ref().unwrap_err();
+    assert_eq!((second.line, second.column), (1, Some(18)));
+    let all = documents("spec:\n  ä: [1]\n  b: {c: 1, d: 2}\n");
+    let node = all[0].content.as_ref().unwrap();
+    for (path, position) in [
+        ("spec.ä", (2, 3)),
+        ("spec.b.d", (3, 13)),
+        // A missing field has the position of its parent.
+        ("spec.b.x", (3, 3)),
+        ("spec.x", (1, 1)),
+    ] {
+        assert_eq!(node.position_of(path), position, "{path}");
+    }
+}
+
+#[test]
 fn a_document_that_explodes_is_refused_at_once() {
     let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for i in 1..40 {
@@ -581,6 +599,7 @@ fn the_webhooks_words_count_and_the_rest_is_marked() {
         let source = Source {
             name: "f.yaml".to_owned(),
             text: Ok(format!("{head}    spec:\n{template}")),
+            is_named: true,
         };
         super::judge(&source, &books, DateTime::UNIX_EPOCH)
     };

@@ -3,7 +3,7 @@
 //! kubectl splits a file at lines that begin with `---` and passes each piece to Go's `sigs.k8s.io/yaml`, which reads
 //! YAML 1.1: `yes` is a boolean and `0755` is octal. A YAML 1.2 parser would check another object than the one that
 //! kubectl sends. So this module builds the nodes from the parser's events, with the scalars of that library
-//! (`kubectl.tsv` beside this file has its answers to many of them), and each node knows its line.
+//! (`kubectl.tsv` beside this file has its answers to many of them), and each node knows its position.
 //!
 //! This module is stricter than kubectl about obvious mistakes: a duplicate key, and text after the end of a document,
 //! are errors here.
@@ -46,11 +46,13 @@ pub struct Document {
     pub content: Result<Rc<Node>, Unreadable>,
 }
 
-/// A value and its line.
+/// A value and its position.
 #[derive(Debug)]
 pub struct Node {
     /// The line in the file, from 1.
     pub line: usize,
+    /// The column, from 1, in characters.
+    pub column: usize,
     /// The value.
     pub content: Content,
     size: Size,
@@ -72,6 +74,8 @@ pub enum Content {
 pub struct Entry {
     /// The line of its name.
     pub line: usize,
+    /// The column of its name.
+    pub column: usize,
     /// Its value.
     pub node: Rc<Node>,
     /// Merged by the merge key `<<`.
@@ -136,18 +140,18 @@ impl Node {
         }
     }
 
-    /// The line of a field, such as `spec.containers[0].image`, or of its nearest existing parent.
-    pub(crate) fn line_of(&self, path: &str) -> usize {
-        self.find(path).unwrap_or(self.line)
+    /// The line and column of a field, such as `spec.containers[0].image`, or of its nearest existing parent.
+    pub(crate) fn position_of(&self, path: &str) -> (usize, usize) {
+        self.find(path).unwrap_or((self.line, self.column))
     }
 
-    fn find(&self, path: &str) -> Option<usize> {
-        let (line, node, rest) = match &self.content {
+    fn find(&self, path: &str) -> Option<(usize, usize)> {
+        let (position, node, rest) = match &self.content {
             Content::Scalar(_) => return None,
             Content::List(items) => {
                 let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
                 let item = items.get(index.parse::<usize>().ok()?)?;
-                (item.line, item, rest)
+                ((item.line, item.column), item, rest)
             }
             Content::Map(entries) => {
                 let (path, close) = match path.strip_prefix('[') {
@@ -163,12 +167,12 @@ impl Node {
                     let rest = path[end..].strip_prefix(close)?;
                     let ends = rest.is_empty() || rest.starts_with(['.', '[']);
                     let entry = entries.get(&path[..end]).filter(|_| ends)?;
-                    Some((entry.line, &entry.node, rest))
+                    Some(((entry.line, entry.column), &entry.node, rest))
                 };
                 ends.into_iter().rev().find_map(field)?
             }
         };
-        node.find(rest).or(Some(line))
+        node.find(rest).or(Some(position))
     }
 }
 
@@ -221,22 +225,31 @@ fn pieces(text: &str) -> Vec<Result<(usize, &str), Unreadable>> {
 fn read_piece(line: usize, text: &str, each: &mut dyn FnMut(Document)) {
     let mut start = 0;
     let mut line = line;
+    let mut before = 0;
     if text.trim_start().starts_with('{') {
         // The JSON parser only finds the end of each value. The value is then parsed as YAML, which gives the lines.
         // Text that is not JSON is YAML in the first place.
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
         while let Some(Ok(_)) = values.next() {
             let value = &text[start..values.byte_offset()];
-            read(line, value).into_iter().for_each(&mut *each);
+            read(line, before, value).into_iter().for_each(&mut *each);
             line += value.matches('\n').count();
+            before = match value.rsplit_once('\n') {
+                Some((_, last)) => last.chars().count(),
+                None => before + value.chars().count(),
+            };
             start += value.len();
         }
     }
-    read(line, &text[start..]).into_iter().for_each(each);
+    read(line, before, &text[start..])
+        .into_iter()
+        .for_each(each);
 }
 
-fn read(first_line: usize, text: &str) -> Option<Document> {
-    let content = Reader::new(first_line, text).document().transpose()?;
+/// `before` is the number of characters before the text in its first line.
+fn read(first_line: usize, before: usize, text: &str) -> Option<Document> {
+    let mut reader = Reader::new(first_line, before, text);
+    let content = reader.document().transpose()?;
     Some(Document {
         line: match &content {
             Ok(node) => node.line,
@@ -254,6 +267,8 @@ struct Reader<'a> {
     anchors: HashMap<usize, Rc<Node>>,
     /// Lines above the text.
     above: usize,
+    /// Characters before the text in its first line.
+    before: usize,
     /// The current depth of nesting.
     depth: usize,
     /// The number of fields from merge keys: unlike aliases, they take memory at once.
@@ -261,7 +276,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(first_line: usize, text: &'a str) -> Self {
+    fn new(first_line: usize, before: usize, text: &'a str) -> Self {
         let mut options = granit_parser::Options::default();
         options.set_emit_comments(false);
         Self {
@@ -269,6 +284,7 @@ impl<'a> Reader<'a> {
             events: Parser::new_from_str_with_options(text, options),
             anchors: HashMap::new(),
             above: first_line - 1,
+            before,
             depth: 0,
             merged: 0,
         }
@@ -315,14 +331,21 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The line and column in the file.
+    fn position(&self, at: Marker) -> (usize, usize) {
+        let before = if at.line() == 1 { self.before } else { 0 };
+        (self.above + at.line(), before + at.col() + 1)
+    }
+
     fn unreadable(&self, at: Marker, mut message: String) -> Unreadable {
         let line = self.text.lines().nth(at.line().saturating_sub(1));
         if line.is_some_and(|line| line.contains("{{")) {
             message += " (is this a template that must be rendered first?)";
         }
+        let (line, column) = self.position(at);
         Unreadable {
-            line: self.above + at.line(),
-            column: Some(at.col() + 1),
+            line,
+            column: Some(column),
             message,
         }
     }
@@ -388,8 +411,10 @@ impl<'a> Reader<'a> {
         if size.values > MAX_VALUES || size.text > MAX_TEXT_LEN {
             return Err(self.too_much(span));
         }
+        let (line, column) = self.position(span.start);
         let node = Rc::new(Node {
-            line: self.above + span.start.line(),
+            line,
+            column,
             content,
             size,
         });
@@ -427,8 +452,10 @@ impl<'a> Reader<'a> {
                     return Err(self.unreadable(start, message));
                 }
             };
+            let (line, column) = self.position(start);
             let entry = Entry {
-                line: self.above + start.line(),
+                line,
+                column,
                 node,
                 merged: false,
             };
@@ -457,6 +484,7 @@ impl<'a> Reader<'a> {
                 for (name, entry) in merged {
                     let entry = Entry {
                         line: entry.line,
+                        column: entry.column,
                         node: Rc::clone(&entry.node),
                         merged: true,
                     };
