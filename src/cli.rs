@@ -27,7 +27,7 @@ struct Cli {
 enum Command {
     /// Serve webhooks and reconcile.
     Run(Box<Flags>),
-    /// Print, or write, CRDs, webhook configurations, RBAC and samples.
+    /// Print, or write, CRDs, webhook configurations and RBAC; write samples and JSON schemas, too.
     Manifests {
         /// Write the generated files of config/ into this folder; without it, all objects of the kinds are
         /// printed.
@@ -92,10 +92,12 @@ Documentation: docs/README.md in the repository.",
 }
 
 const ADMIT_HELP: &str = "\
-Faults, warnings and notes go to standard output; what cannot be read goes to standard error.
+Faults, warnings and notes go to standard output; what cannot be read goes to standard error (with -o github, to
+standard output).
 Exit code: 0 accepted, 1 an object is refused, 2 something could not be read, or no object was given.
 
   my-operator admit -f manifests/ -R
+  my-operator admit -f manifests/ -R -o github
   kustomize build . | my-operator admit -f -";
 
 const CHECK_HELP: &str = "\

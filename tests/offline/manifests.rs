@@ -36,6 +36,10 @@ fn no_generated_file_was_left_behind() {
         .map(|file| checkout().join("config").join(file.path))
         .chain(docs.map(|file| checkout().join("docs").join(file.path)))
         .collect();
+    for path in files(&checkout().join("config/schemas"), "json") {
+        let known = wanted.contains(&path);
+        assert!(known, "{} is not generated any more", path.display());
+    }
     for folder in [
         "config/components/namespaced",
         "config/components/operator-policy",

@@ -189,7 +189,14 @@ fn metadata(random: &mut Random, kind: &Kind, mark: &str) -> String {
     written(random, members)
 }
 
-fn object(random: &mut Random, kind: &Kind, schema: &Value, sample: &Value, mark: &str) -> String {
+/// An object of the kind with a random spec, good more often than not.
+pub(super) fn object(
+    random: &mut Random,
+    kind: &Kind,
+    schema: &Value,
+    sample: &Value,
+    mark: &str,
+) -> String {
     let spec = field(random, &schema["properties"]["spec"], Some(&sample["spec"]));
     let mut members = vec![
         ("apiVersion".to_owned(), sample["apiVersion"].to_string()),

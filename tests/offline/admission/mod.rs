@@ -5,6 +5,7 @@ pub mod corpus;
 mod defaulting;
 mod hostile;
 mod images;
+mod json_schemas;
 mod memory;
 mod objects;
 pub mod random;
