@@ -1,6 +1,6 @@
 //! The manifests to install, generated from the registry of kinds: CRDs, webhook configurations, roles, samples; the
-//! JSON schemas of the kinds; and the reference of their fields. `config/` and `docs/reference/` are generated, and a test checks that they are up to
-//! date.
+//! JSON schemas of the kinds; and the reference of their fields. `config/` and `docs/reference/` are generated, and a
+//! test checks that they are up to date.
 
 mod admission_policy;
 mod components;
@@ -306,8 +306,8 @@ pub fn write(files: &[File], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All objects as one YAML stream for `kubectl apply -f -`, without kustomizations and patches, components, samples, schemas, the
-/// rights of a check and the kinds that are off by default.
+/// All objects as one YAML stream for `kubectl apply -f -`, without kustomizations and patches, components, samples,
+/// schemas, the rights of a check and the kinds that are off by default.
 pub fn stream(files: &[File]) -> String {
     let objects = files.iter().filter(|file| {
         !file.path.ends_with("kustomization.yaml")

@@ -17,6 +17,7 @@ mod dashboards;
 mod documents;
 mod hostile_texts;
 mod image;
+mod integrations;
 mod make;
 mod manifests;
 mod pages;

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use my_operator::kinds::REGISTRY;
 use my_operator_admission::text::is_harmful;
+use my_operator_admit::annotations;
 use my_operator_admit::object::Rulebook;
 use my_operator_admit::read::{Source, decode};
 use my_operator_admit::report;
@@ -50,6 +51,7 @@ pub fn yaml(bytes: &[u8]) {
     let judged = BOOKS.with(|books| my_operator_admit::judge(&source, books, now()));
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     report::text(&judged, &mut out, &mut errors).unwrap();
+    annotations::print(&judged, &mut out).unwrap();
     let said = String::from_utf8([out, errors].concat()).unwrap();
     let lines = said.split('\n').filter(|line| !line.is_empty());
     lines.for_each(hold_line);
