@@ -23,7 +23,7 @@ fn json_schema(kind: &Kind) -> Value {
     let names = (kind.admission.resource)();
     let name = format!("{}_{}.json", names.kind.to_lowercase(), names.version);
     let path = Path::new("schemas").join(&*names.group).join(name);
-    let files = manifests::config().unwrap();
+    let files = manifests::files(&[kind]).unwrap();
     let file = files.iter().find(|file| file.path == path).unwrap();
     serde_json::from_str(&file.text).unwrap()
 }
