@@ -84,6 +84,8 @@ const KNOWN: &[Known] = &[
     known("kubectl-at", "cat", AT, ats),
     known("kubectl-at", "logs", AT, ats),
     known("kubectl-at", "resume", AT, ats),
+    known("kubectl-at", "pause", AT, ats),
+    known("kubectl-at", "reschedule", AT, ats),
     known("kubectl-at", "from", None, sources),
     known("kubectl-atrm", "names", AT, ats),
     known("kubectl-mydaemonset", "name", SET, sets),

@@ -50,8 +50,16 @@ fn names() -> impl Iterator<Item = String> {
 /// What to do about a folder that lacks the file.
 fn no_program(folder: &Path, program: &Path) -> io::Error {
     let this = std::env::current_exe().unwrap_or_else(|_| PROGRAM.into());
+    let (problem, make) = if folder.is_dir() {
+        ("has no", String::new())
+    } else {
+        (
+            "does not exist and so has no",
+            format!("mkdir -p {} && ", folder.display()),
+        )
+    };
     let text = format!(
-        "links in {}, which has no {PROGRAM}: copy it there first: cp {} {}",
+        "links in {}, which {problem} {PROGRAM}: copy it there first: {make}cp {} {}",
         folder.display(),
         this.display(),
         program.display()
@@ -121,5 +129,18 @@ mod tests {
         assert!(error.starts_with(&start), "{error}");
         assert!(error.ends_with(&format!(" {place}/kubectl-at")), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_made_by_the_command_that_the_error_gives() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("a/b");
+        let error = Failure::from(write(&folder).unwrap_err()).to_string();
+        let place = folder.display();
+        let start = format!(
+            "error: cannot write links in {place}, which does not exist and so has no kubectl-at: copy it there first: mkdir -p {place} && cp "
+        );
+        assert!(error.starts_with(&start), "{error}");
+        assert!(!folder.exists());
     }
 }

@@ -183,6 +183,10 @@ mod tests {
                 "invalid argument \"maybe\" for \"--follow\" flag: write true or false",
             ),
             (
+                "kubectl-at noon --ttl 90 -- ls",
+                "invalid argument \"90\" for \"--ttl\" flag: it has no unit: write 90s or 90m",
+            ),
+            (
                 "kubectl-mydaemonset partition x 1.5",
                 "invalid argument \"1.5\" for <N>: write a whole number, 0 or more",
             ),

@@ -11,13 +11,12 @@ use kube::core::params::PostParams;
 use my_operator::kinds::at::crd::At;
 use serde_json::Value;
 
+use super::change::{self, Change};
 use super::echo::{Echo, schedule};
 use super::manifest::Wish;
 use super::moment::Clock;
 use super::source::Named;
-use super::{
-    argv, follow, name, object, quote, resume, script, show, source, template, verdict, when,
-};
+use super::{argv, follow, name, object, quote, script, show, source, template, verdict, when};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
 use crate::{Program, block_on, duration, terminal};
@@ -42,7 +41,9 @@ const EXAMPLES: &str = "Examples:
   kubectl at -t 202611271600 --dry-run=server -o yaml -- ./report
   kubectl at -c report-x7k2p                      # what will run
   kubectl at --logs report-x7k2p                  # what it has written
-  kubectl at --resume report-x7k2p                # go on after --suspend
+  kubectl at --reschedule report-x7k2p 17:00      # another time
+  kubectl at --pause report-x7k2p                 # hold it back
+  kubectl at --resume report-x7k2p                # and go on, as after --suspend
 
 Exit codes of --follow:
   that of the command; 75 if it was not started in time (Missed)
@@ -55,14 +56,15 @@ Exit codes of --follow:
     bin_name = "kubectl at",
     version,
     after_help = EXAMPLES,
-    override_usage = "kubectl at TIMESPEC [flags] [-- COMMAND...]\n       kubectl at TIMESPEC --from KIND/NAME [-c CONTAINER] [flags] [-- COMMAND...]\n       kubectl at -c NAME\n       kubectl at --logs NAME [--follow]\n       kubectl at --resume NAME [--follow]",
+    override_usage = "kubectl at TIMESPEC [flags] [-- COMMAND...]\n       kubectl at TIMESPEC --from KIND/NAME [-c CONTAINER] [flags] [-- COMMAND...]\n       kubectl at -c NAME\n       kubectl at --logs NAME [--follow]\n       kubectl at --resume NAME [--follow]\n       kubectl at --pause NAME\n       kubectl at --reschedule NAME TIMESPEC [--follow]",
     group = ArgGroup::new("looks").args(["cat", "logs"]),
     // What is about an At that exists makes no new one.
-    group = ArgGroup::new("existing").args(["cat", "logs", "resume"])
+    group = ArgGroup::new("existing").args(["cat", "logs", "resume", "pause", "reschedule"]),
+    group = ArgGroup::new("untimed").args(["cat", "logs", "resume", "pause"])
 )]
 struct Create {
     /// When: 16:00 tomorrow, teatime fri, now + 5 minutes, 1h30m, 2026-11-24T16:00:00Z; in the time zone of TZ
-    #[arg(value_name = "TIMESPEC", conflicts_with_all = ["existing", "time"], allow_negative_numbers = true)]
+    #[arg(value_name = "TIMESPEC", conflicts_with_all = ["untimed", "time"], allow_negative_numbers = true)]
     timespec: Vec<String>,
     /// The program and its arguments; if absent, text from standard input, or else what the job of --from runs
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["existing", "file"])]
@@ -71,14 +73,14 @@ struct Create {
     #[arg(
         short = 't',
         value_name = "[[CC]YY]MMDDhhmm[.SS]",
-        conflicts_with = "existing"
+        conflicts_with = "untimed"
     )]
     time: Option<String>,
     /// Read the text for the shell from this file; - is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "existing")]
     file: Option<PathBuf>,
     /// Wait for the end: show what it waits for and its output, and exit with the exit code of the command
-    #[arg(short = 'F', long, conflicts_with_all = ["dry_run", "cat"])]
+    #[arg(short = 'F', long, conflicts_with_all = ["dry_run", "cat", "pause"])]
     follow: bool,
     /// Show what an At runs
     #[arg(short = 'c', long, value_name = "NAME")]
@@ -89,6 +91,12 @@ struct Create {
     /// Let an At run that is suspended
     #[arg(long, value_name = "NAME")]
     resume: Option<String>,
+    /// Hold an At back that has not started, until --resume
+    #[arg(long, value_name = "NAME")]
+    pause: Option<String>,
+    /// Give an At that has not started another time: TIMESPEC, or that of -t
+    #[arg(long, value_name = "NAME")]
+    reschedule: Option<String>,
 
     /// The name of the At; one is made from the command if absent
     #[arg(long, conflicts_with = "existing", help_heading = "What runs")]
@@ -138,13 +146,13 @@ struct Create {
     #[arg(short, long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = pair, conflicts_with = "existing", help_heading = "What runs")]
     labels: Vec<(String, String)>,
 
-    /// Do not start it later than this after its time
+    /// Release its pod at most so long after its time, such as 10m; a node and an image may take longer
     #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "existing", help_heading = "How")]
     deadline: Option<i64>,
-    /// End it when it has run for so long
+    /// End it when it has run for so long, such as 90s or 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "existing", help_heading = "How")]
     timeout: Option<i64>,
-    /// Delete it, with its output, so long after its end
+    /// Delete it, with its output, so long after its end, such as 7d
     #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "existing", help_heading = "How")]
     ttl: Option<i64>,
     /// Hold it back until kubectl at --resume NAME
@@ -193,10 +201,10 @@ impl Create {
                 }
             });
         }
-        if let Some(name) = self.resume.as_deref() {
+        if let Some((name, change)) = self.change()? {
             return block_on(async {
                 let connection = Connection::new(&self.connection).await?;
-                resume::run(&connection, name, self.dry_run, self.output).await?;
+                change::run(&connection, name, change, self.dry_run, self.output).await?;
                 if self.follow {
                     return follow::run(&connection, name, true).await;
                 }
@@ -206,11 +214,23 @@ impl Create {
         self.make()
     }
 
+    /// The At to change, and how.
+    fn change(&self) -> Result<Option<(&str, Change)>, Failure> {
+        if let Some(name) = &self.reschedule {
+            let instant = self.instant(&Clock::new())?;
+            return Ok(Some((name, Change::Reschedule(instant))));
+        }
+        let pause = self.pause.as_deref().map(|name| (name, Change::Pause));
+        let resume = self.resume.as_deref().map(|name| (name, Change::Resume));
+        Ok(pause.or(resume))
+    }
+
     /// Makes an At.
     fn make(&self) -> Result<u8, Failure> {
         // A mistake in the time shows before the user types a command.
         let clock = Clock::new();
         let instant = self.instant(&clock)?;
+        check_program(&self.command)?;
         let source = self.from.as_deref().map(source::parse).transpose()?;
         let template = self.template.as_deref().map(template::read);
         let template = template.transpose()?;
@@ -252,8 +272,17 @@ impl Create {
         let words = self.timespec.join(" ");
         when::instant(&words, clock).map_err(|mistake| {
             let lacks_command = self.command.is_empty() && self.file.is_none();
-            let hint = lacks_command.then(|| when::missing_dashes(&words, clock));
-            Failure::Message(hint.flatten().unwrap_or(mistake))
+            if !lacks_command || self.reschedule.is_some() {
+                return Failure::Message(mistake);
+            }
+            if let [name] = self.timespec.as_slice()
+                && self.suspend
+            {
+                return Failure::Message(format!(
+                    "{mistake}; to suspend an At that exists, write kubectl at --pause {name}"
+                ));
+            }
+            Failure::Message(when::missing_dashes(&words, clock).unwrap_or(mistake))
         })
     }
 
@@ -325,8 +354,12 @@ impl Create {
         if self.follow {
             return follow::run(&connection, &wish.name, true).await;
         }
-        if self.dry_run == DryRun::None && !wish.suspend {
-            verdict::warn(&connection, &wish.name, instant).await?;
+        match self.dry_run {
+            DryRun::None if !wish.suspend => {
+                verdict::warn(&connection, &wish.name, instant).await?;
+            }
+            DryRun::Server => verdict::warn_of_dry_run(&connection, &object).await?,
+            _ => {}
         }
         Ok(0)
     }
@@ -399,6 +432,19 @@ impl Create {
             writeln!(out, "at/{name} {words}{dry}")?;
         }
         Ok(out.flush()?)
+    }
+}
+
+/// That the words after `--`, if there are any, begin with the name of a program.
+fn check_program(command: &[String]) -> Result<(), Failure> {
+    match command {
+        [program, ..] if program.trim().is_empty() => {
+            let text = format!(
+                "{program:?} after -- is no program: write its name, as in kubectl at noon -- ./report"
+            );
+            Err(Failure::Message(text))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -496,11 +542,57 @@ mod tests {
             (&["now", "+", "5", "minutes", "echo", "hi"][..], true),
             (&["noon", "echo", "--", "ls"], false),
             (&["noon", "echo", "-f", "x"], false),
+            (&["--reschedule", "x", "noon", "echo"], false),
         ] {
             let error = parsed(words).unwrap().instant(&clock).unwrap_err();
             let error = error.to_string();
             assert_eq!(error.contains("write -- before"), hint, "{error}");
         }
+        let create = parsed(&["--suspend", "report-x7k2p"]).unwrap();
+        let error = create.instant(&clock).unwrap_err().to_string();
+        assert!(
+            error.ends_with("write kubectl at --pause report-x7k2p"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_empty_word_is_no_program() {
+        let checked = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            check_program(&words).map_err(|error| error.to_string())
+        };
+        for words in [&[""][..], &["", "x"], &[" "], &["\t\n"]] {
+            let error = checked(words).unwrap_err();
+            assert!(error.contains("after -- is no program"), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+        for words in [&[][..], &["ls"], &["ls", ""], &["echo a | wc"]] {
+            assert_eq!(checked(words), Ok(()), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn what_exists_is_resumed_paused_or_given_another_time() {
+        let change = |words: &[&str]| {
+            let create = parsed(words).unwrap();
+            let change = create.change();
+            change
+                .map(|it| it.map(|(name, change)| (name.to_owned(), change)))
+                .map_err(|error| error.to_string())
+        };
+        let found = |change| Ok::<_, String>(Some(("x".to_owned(), change)));
+        assert_eq!(change(&["--resume", "x"]), found(Change::Resume));
+        assert_eq!(change(&["--pause", "x"]), found(Change::Pause));
+        assert_eq!(change(&["noon", "--", "ls"]), Ok(None));
+        let instant = "2099-11-27T15:00:00Z";
+        let expected = found(Change::Reschedule(instant.parse().unwrap()));
+        assert_eq!(change(&["--reschedule", "x", instant]), expected);
+        assert_eq!(change(&[instant, "--reschedule=x"]), expected);
+        let touched = change(&["--reschedule", "x", "-t", "209911271500"]);
+        assert!(matches!(touched, Ok(Some((_, Change::Reschedule(_))))));
+        let error = change(&["--reschedule", "x"]).unwrap_err();
+        assert!(error.contains("no time given"), "{error}");
     }
 
     #[test]
@@ -584,6 +676,13 @@ mod tests {
             &["--resume", "x", "noon"],
             &["--resume", "x", "--logs", "x"],
             &["--resume", "x", "--suspend"],
+            &["--pause", "x", "noon"],
+            &["--pause", "x", "--follow"],
+            &["--pause", "x", "--resume", "x"],
+            &["--reschedule", "x", "noon", "--", "ls"],
+            &["--reschedule", "x", "noon", "--deadline", "5m"],
+            &["--reschedule", "x", "--pause", "y"],
+            &["--reschedule", "x", "noon", "-t", "11271600"],
             &["--cat", "x", "--from", "deployment/web"],
             &["noon", "--container", "x"],
             &["noon", "--from", "deployment/web", "--template", "x"],
@@ -594,6 +693,8 @@ mod tests {
         assert!(parsed(&["--logs", "x", "--follow"]).is_ok());
         assert!(parsed(&["--resume", "x", "--follow"]).is_ok());
         assert!(parsed(&["--resume", "x", "--dry-run=server", "-o", "yaml"]).is_ok());
+        assert!(parsed(&["--pause", "x", "--dry-run=server", "-o", "yaml"]).is_ok());
+        assert!(parsed(&["--reschedule", "x", "noon", "--follow"]).is_ok());
         assert!(parsed(&["noon", "--follow", "--", "ls"]).is_ok());
     }
 }

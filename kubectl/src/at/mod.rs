@@ -1,7 +1,7 @@
 //! `kubectl at`, `kubectl atq` and `kubectl atrm`.
 //!
-//! [`create`] is `kubectl at`; with -c and --logs it shows an At ([`show`]), with --resume it lets one run
-//! ([`resume`]), and with --follow it waits for its end ([`follow`]). With --from it reads an object ([`source`]) and
+//! [`create`] is `kubectl at`; with -c and --logs it shows an At ([`show`]), with --resume, --pause and
+//! --reschedule it changes one ([`change`]), and with --follow it waits for its end ([`follow`]). With --from it reads an object ([`source`]) and
 //! takes its pod template ([`take`]) and its command ([`argv`]). [`queue`] is `kubectl atq`, [`remove`] `kubectl atrm`.
 
 pub mod create;
@@ -9,6 +9,7 @@ pub mod queue;
 pub mod remove;
 
 mod argv;
+mod change;
 mod echo;
 mod follow;
 mod manifest;
@@ -16,7 +17,6 @@ mod moment;
 mod name;
 mod object;
 mod quote;
-mod resume;
 mod script;
 mod show;
 mod source;

@@ -55,7 +55,7 @@ use my_operator_runtime::reconcile::raw;
         name = "LATE",
         type_ = "string",
         json_path = ".status.lateness",
-        description = "How long after its instant the pod was seen released"
+        description = "How long after its instant the pod was seen released; not what a released pod waits for, such as its image"
     ),
     printcolumn(
         name = "REASON",
@@ -235,7 +235,8 @@ pub struct AtStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<DateTime<Utc>>,
 
-    /// From scheduledTime to startTime, in milliseconds.
+    /// From scheduledTime to startTime, in milliseconds: until the release of the pod, not until its
+    /// container ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness_milliseconds: Option<i64>,
 

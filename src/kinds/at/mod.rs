@@ -40,10 +40,34 @@ mod sightings;
 mod status;
 mod trial;
 
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
 use super::{Kind, Permission, Sample, Start};
 use my_operator_admission::judge::Admission;
+use my_operator_admission::rules::decode_and_validate;
 
 pub use conditions::POD_ACCEPTED;
+
+/// The pod that the operator would create for an At with this spec, for a dry run of a client: without the owner reference,
+/// since there is no such At. `None` if the spec is invalid.
+pub fn trial_pod(name: &str, namespace: &str, spec: &Value, now: DateTime<Utc>) -> Option<Value> {
+    let none = BTreeMap::new();
+    let spec = decode_and_validate::<admission::AtRules>(name, &none, &spec.to_string(), now);
+    let uid = "";
+    let owner = pod::build::Owner {
+        name,
+        namespace,
+        uid,
+    };
+    let mut pod = pod::build::build(owner, &spec.ok()?);
+    if let Some(metadata) = pod["metadata"].as_object_mut() {
+        metadata.remove("ownerReferences");
+    }
+    Some(pod)
+}
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -93,3 +117,21 @@ pub const KIND: Kind = Kind {
     ],
     start: Start::Plain(|context| Box::pin(controller::run(context))),
 };
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_client_can_try_the_pod_of_an_at_that_is_not_stored() {
+        let pod = |spec: Value| trial_pod("x", "ns", &spec, Utc::now());
+        let found = pod(json!({"schedule": "now", "command": "ls"})).unwrap();
+        assert_eq!(found["metadata"]["name"], "x-pod");
+        assert_eq!(found["metadata"].get("ownerReferences"), None);
+        assert_eq!(found["spec"]["containers"][0]["image"], "bash:5.3");
+        assert_eq!(pod(json!({"schedule": "now"})), None);
+    }
+}

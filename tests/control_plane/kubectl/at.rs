@@ -151,7 +151,7 @@ async fn an_at_is_made_listed_shown_and_removed() {
 }
 
 #[tokio::test]
-async fn a_suspended_at_is_resumed_once() {
+async fn an_at_that_waits_is_resumed_paused_and_given_another_time() {
     let kubectl = kubectl("plugin-resume").await;
     let run = async |args: &str| {
         let args: Vec<&str> = args.split(' ').collect();
@@ -178,6 +178,30 @@ async fn a_suspended_at_is_resumed_once() {
     assert_eq!(kubectl.field("at/held", "{.spec.suspend}").await, "false");
     let again = run("at --resume held").await.bad();
     assert_eq!(again, "error: at/held is not suspended\n");
+    let said = run("at --reschedule held 2099-11-27T16:00:00Z")
+        .await
+        .good();
+    let words = "at/held rescheduled, and will run Fri Nov 27 2099 17:00 CET, in ";
+    assert!(said.starts_with(words), "{said}");
+    let path = "{.status.scheduledTime}";
+    kubectl
+        .until_field("at/held", path, "2099-11-27T16:00:00Z")
+        .await;
+    let said = run("at --pause held").await.good();
+    let words = "at/held suspended, and once resumed will run Fri Nov 27 2099 17:00 CET, in ";
+    assert!(said.starts_with(words), "{said}");
+    kubectl
+        .until_field("at/held", "{.status.reason}", "Suspended")
+        .await;
+    run("at --reschedule held now").await.good();
+    run("at --resume held").await.good();
+    kubectl
+        .until_field("at/held", "{.status.phase}", "DONE")
+        .await;
+    for verb in ["pause held", "reschedule held noon"] {
+        let error = run(&format!("at --{verb}")).await.bad();
+        assert!(error.starts_with("error: at/held is over ("), "{error}");
+    }
 }
 
 /// Runs a verb on an At and what kubectl has for it on a Job, and compares all that is printed and the exit codes.
@@ -310,10 +334,18 @@ async fn a_pod_that_would_be_refused_is_warned_of() {
     assert!(said.err.starts_with(start), "{said:?}");
     assert!(said.err.contains("imagePullPolicy"), "{said:?}");
     assert_eq!((said.code, said.err.lines().count()), (Some(0), 1));
-    let said = kubectl
-        .run_plugin(&[&at[..], &["y", "--", "ls"]].concat(), "")
-        .await;
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    // A dry run, of which the operator knows nothing, shows it too.
+    let dry = ["z", "--dry-run=server", "--template", &wrong, "--", "ls"];
+    let said = kubectl.run_plugin(&[&at[..], &dry].concat(), "").await;
+    let start = "Warning: the pod of at/z would be refused: ";
+    assert!(said.err.starts_with(start), "{said:?}");
+    assert_eq!((said.code, said.err.lines().count()), (Some(0), 1));
+    for dry_run in ["none", "server"] {
+        let dry_run = format!("--dry-run={dry_run}");
+        let args = [&at[..], &["y", &dry_run, "--", "ls"]].concat();
+        let said = kubectl.run_plugin(&args, "").await;
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    }
 }
 
 #[tokio::test]

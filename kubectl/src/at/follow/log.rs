@@ -12,6 +12,7 @@ use tokio::time;
 
 use super::News;
 use super::resume::{Piece, Progress};
+use super::waiting;
 use crate::at::object::Item;
 use crate::at::show::{self, CONTAINER};
 use crate::connection::{Connection, Failure, root};
@@ -45,6 +46,7 @@ pub(super) fn follower(
         progress: Progress::default(),
         is_open: false,
         waits: None,
+        pod: PodWaits::default(),
     };
     (Handle(over), follower.run())
 }
@@ -60,6 +62,29 @@ struct Follower {
     is_open: bool,
     /// Why the log cannot be read at present, as it was reported.
     waits: Option<String>,
+    pod: PodWaits,
+}
+
+/// What keeps the container from starting.
+#[derive(Default)]
+struct PodWaits {
+    /// As the pod said it last.
+    last: Option<String>,
+    /// As it was reported.
+    reported: Option<String>,
+}
+
+impl PodWaits {
+    /// Whether there is something to report: what was the same twice, as every pod waits for something for a moment.
+    fn has_changed(&mut self, now: Option<String>) -> bool {
+        let lasts = now == self.last;
+        let is_news = lasts && now != self.reported;
+        if is_news {
+            self.reported.clone_from(&now);
+        }
+        self.last = now;
+        is_news
+    }
 }
 
 impl Follower {
@@ -84,9 +109,9 @@ impl Follower {
                 Err(_) if over && complete => return Ok(()),
                 // A pod that has never run a container has no log.
                 Err(failure) if over && is_waiting(&failure) => return Ok(()),
-                // The object itself says what the container waits for.
                 Err(failure) if is_waiting(&failure) => {
                     complete = false;
+                    self.report_waiting().await;
                     PAUSE
                 }
                 Err(failure) if failure.is_passing() => {
@@ -114,6 +139,26 @@ impl Follower {
         }
     }
 
+    /// Reports what the pod says that its container waits for, each time that it changes: the object has it only when it
+    /// lasts.
+    async fn report_waiting(&mut self) {
+        let Connection {
+            client, namespace, ..
+        } = &self.connection;
+        let Some(name) = &self.item.status.pod_name else {
+            return;
+        };
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        // A pod that cannot be read is reported with the log.
+        let pod = pods.get(name).await.ok();
+        let pod = pod.filter(|pod| pod.metadata.uid == self.item.status.pod_uid);
+        let now = pod.and_then(|pod| waiting::text(&self.item.name, &pod));
+        if self.pod.has_changed(now) {
+            let reported = self.pod.reported.clone();
+            let _ = self.sender.send(News::PodWaits(reported)).await;
+        }
+    }
+
     /// Reads the log as far as it goes, or as the connection lasts.
     async fn piece(&mut self, follow: bool) -> Result<(), Failure> {
         self.is_open = false;
@@ -134,6 +179,10 @@ impl Follower {
         let mut stream = Box::pin(stream);
         self.is_open = true;
         self.waits(None).await;
+        // It has started, so it waits for nothing any more.
+        if std::mem::take(&mut self.pod).reported.is_some() {
+            let _ = self.sender.send(News::PodWaits(None)).await;
+        }
         let mut piece = Piece::new(&self.progress);
         let mut buffer = vec![0; 16 * 1024];
         loop {
@@ -182,7 +231,12 @@ mod tests {
             let code = status.load(Ordering::Relaxed);
             let (code, body) = if !request.uri().path().ends_with("/log") {
                 let metadata = json!({"name": "x-pod", "uid": "u"});
-                let pod = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
+                // The answer to a request for the metadata alone, and to one for the pod.
+                let state = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
+                let container = json!({"name": "at", "state": state, "image": "", "imageID": "", "ready": false, "restartCount": 0});
+                let conditions = json!([{"type": "PodScheduled", "status": "True"}]);
+                let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+                    "status": {"conditions": conditions, "containerStatuses": [container]}});
                 (200, pod.to_string())
             } else if code == 200 {
                 (200, "2026-11-27T12:00:00Z hello\n".to_owned())
@@ -233,6 +287,37 @@ mod tests {
         handle.over();
         assert!(matches!(next(&mut inbox).await, News::LogEnded(None)));
         task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_the_container_waits_for_is_a_line_until_it_starts() {
+        let status = Arc::new(AtomicU16::new(400));
+        let (sender, mut inbox) = mpsc::channel(4);
+        let (_handle, follower) = follower(&connection(&status), &started(), sender);
+        tokio::spawn(follower);
+        let News::PodWaits(Some(text)) = next(&mut inbox).await else {
+            unreachable!()
+        };
+        assert_eq!(text, "ErrImagePull: at/x waits: not found");
+        status.store(200, Ordering::Relaxed);
+        assert!(matches!(next(&mut inbox).await, News::PodWaits(None)));
+        assert!(matches!(next(&mut inbox).await, News::Log(_)));
+    }
+
+    #[test]
+    fn what_a_pod_waits_for_is_reported_once_it_lasts_and_again_when_it_changes() {
+        let mut waits = PodWaits::default();
+        for (now, is_news) in [
+            ("Pending", false),
+            ("ContainerCreating", false),
+            ("ContainerCreating", true),
+            ("ContainerCreating", false),
+            ("ErrImagePull", false),
+            ("ErrImagePull", true),
+        ] {
+            assert_eq!(waits.has_changed(Some(now.to_owned())), is_news, "{now}");
+        }
+        assert_eq!(waits.reported.as_deref(), Some("ErrImagePull"));
     }
 
     #[tokio::test]

@@ -1,11 +1,13 @@
 //! `--follow`: waits for the end of an At, and shows what happens meanwhile.
 //!
 //! [`watch`] follows the object, [`log`] what its command writes; both connect again when a connection breaks. [`mod@stage`]
-//! decides what is shown, and [`resume`] which part of a log is new.
+//! decides what is shown, [`waiting`] reads from a pod why it has not started, and [`resume`] knows which part of a log is
+//! new.
 
 mod log;
 mod resume;
 mod stage;
+mod waiting;
 mod watch;
 
 use std::io::{self, Write as _};
@@ -41,6 +43,8 @@ enum News {
     Failed(Failure),
     /// The log cannot be read, for this reason, and is tried again; or it can be read again.
     LogWaits(Option<String>),
+    /// What keeps the command of the released pod from starting; or nothing any more.
+    PodWaits(Option<String>),
     /// What the command has written.
     Log(Vec<u8>),
     /// All of the log was shown, or what is missing for this reason.
@@ -79,6 +83,7 @@ pub(super) async fn run(
             Some(News::Failed(failure)) => return view.failed(failure),
             Some(News::Broken(text)) => view.broken = Some(text),
             Some(News::LogWaits(reason)) => view.log_waits = reason,
+            Some(News::PodWaits(text)) => view.pod_waits = text,
             Some(News::Log(bytes)) => view.log(&bytes)?,
             Some(News::Item(item)) => {
                 view.item = Some(*item);
@@ -140,6 +145,8 @@ struct View {
     broken: Option<String>,
     /// Why the log cannot be read at present.
     log_waits: Option<String>,
+    /// What keeps the command from starting at present.
+    pod_waits: Option<String>,
     /// The trouble that was printed last.
     trouble: Option<String>,
 }
@@ -156,6 +163,7 @@ impl View {
             log_ended: false,
             broken: None,
             log_waits: None,
+            pod_waits: None,
             trouble: None,
         }
     }
@@ -184,7 +192,9 @@ impl View {
             }
             Some(Stage::Waiting(lasting, passing)) => Ok(self.status.show(&lasting, &passing)?),
             Some(Stage::Started(None)) if !self.wrote && self.log_waits.is_none() => {
-                Ok(self.status.show(&format!("at/{} starts", self.name), "")?)
+                let starts = || format!("at/{} starts", self.name);
+                let text = self.pod_waits.clone().unwrap_or_else(starts);
+                Ok(self.status.show(&text, "")?)
             }
             Some(Stage::Started(trouble)) => self.trouble(trouble.or_else(|| self.log_waits())),
         }
