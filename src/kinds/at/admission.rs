@@ -398,6 +398,15 @@ fn warn(
     {
         findings.warn("spec.template.spec.activeDeadlineSeconds: has no effect, spec.activeDeadlineSeconds takes its place");
     }
+    // Most often a pod of something else, whose container was to run the command.
+    if let Some(template) = &spec.template
+        && template.containers().any(|container| !container.init)
+        && template.container(CONTAINER).is_none()
+    {
+        findings.warn(format!(
+            "{TEMPLATE}.spec.containers: none is named {CONTAINER:?}: the command runs in one of that name that is added, with spec.image, next to those given"
+        ));
+    }
 }
 
 /// The last instant at which a start is still allowed; `None` if it is beyond what a calendar can represent.
@@ -683,6 +692,23 @@ mod tests {
             first(json!({"activeDeadlineSeconds": 1, "template": {"spec": {"activeDeadlineSeconds": 2}}}))
                 .contains("has no effect")
         );
+    }
+
+    #[test]
+    fn containers_of_which_none_is_for_the_command_cause_a_warning() {
+        let of = |spec: Value| warnings(json!({"template": {"spec": spec}}));
+        let log = json!({"name": "log", "image": "l:1"});
+        let found = of(json!({"containers": [log]}));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("none is named \"at\""), "{found:?}");
+        for spec in [
+            json!({}),
+            json!({"containers": []}),
+            json!({"initContainers": [log]}),
+            json!({"containers": [log, {"name": "at"}]}),
+        ] {
+            assert_eq!(of(spec.clone()), [""; 0], "{spec}");
+        }
     }
 
     fn update(phase: Option<Phase>, change: Value) -> (Vec<String>, Vec<String>) {
