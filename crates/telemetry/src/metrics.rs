@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use parking_lot::Mutex;
@@ -77,28 +77,99 @@ impl Collector for Read {
     }
 }
 
-/// `GET /metrics`: what is in all registries, whose names must differ. `/` says where they are.
+/// `GET /metrics`: what is in all registries, whose names must differ; in OpenMetrics for a client that asks for it, else in
+/// the older text format. `/` says where they are.
 pub fn router<R>(registries: impl Fn() -> R + Clone + Send + Sync + 'static) -> Router
 where
     R: IntoIterator<Item = Arc<Mutex<Registry>>>,
 {
     Router::new().route("/", get("metrics: /metrics\n")).route(
         "/metrics",
-        get(move || {
+        get(move |headers: HeaderMap| {
+            let is_openmetrics = wants_openmetrics(&headers);
             let mut registries = registries().into_iter();
             let mut page = String::new();
             let encoded = registries.try_for_each(|one| encode_registry(&mut page, &one.lock()));
             async move {
                 match encoded.and_then(|()| encode_eof(&mut page)) {
-                    Ok(()) => {
+                    Ok(()) if is_openmetrics => {
                         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                         ([(header::CONTENT_TYPE, kind)], page).into_response()
+                    }
+                    Ok(()) => {
+                        let kind = "text/plain; version=0.0.4; charset=utf-8";
+                        ([(header::CONTENT_TYPE, kind)], text_format(&page)).into_response()
                     }
                     Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
                 }
             }
         }),
     )
+}
+
+/// Whether the client takes OpenMetrics rather than the text format 0.0.4: of the types that it accepts, the one with the
+/// greatest weight that is either of the two. As with client_golang (`NegotiateIncludingOpenMetrics` in
+/// github.com/prometheus/common/expfmt), a client that names neither gets the text format.
+fn wants_openmetrics(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let accepted = accepted.filter_map(|value| value.to_str().ok());
+    let mut best = (0.0, false);
+    for (weight, is_openmetrics) in accepted
+        .flat_map(|it| it.split(','))
+        .filter_map(accepted_type)
+    {
+        if weight > best.0 {
+            best = (weight, is_openmetrics);
+        }
+    }
+    best.1
+}
+
+/// The weight of a type in `Accept`, and whether it is OpenMetrics; `None` for a type that is not served.
+fn accepted_type(text: &str) -> Option<(f32, bool)> {
+    let mut parts = text.split(';').map(str::trim);
+    let kind = parts.next()?.to_ascii_lowercase();
+    let (mut weight, mut version) = (1.0, "");
+    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+        match name.trim_end() {
+            "q" => weight = value.trim_start().parse().ok()?,
+            "version" => version = value.trim_start().trim_matches('"'),
+            _ => {}
+        }
+    }
+    match (kind.as_str(), version) {
+        ("application/openmetrics-text", "" | "0.0.1" | "1.0.0") => Some((weight, true)),
+        ("text/plain", "" | "0.0.4") => Some((weight, false)),
+        _ => None,
+    }
+}
+
+/// A page of OpenMetrics in the text format 0.0.4, which names the series of a counter where OpenMetrics names its family,
+/// and has neither units nor the type info.
+fn text_format(page: &str) -> String {
+    let mut text = String::with_capacity(page.len());
+    let mut help = "";
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            // Its name depends on the type, which is next.
+            help = rest.split_once(' ').map_or("", |(_, help)| help);
+        } else if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split_once(' '))
+        {
+            let (end, kind) = match kind {
+                "counter" => ("_total", kind),
+                "info" => ("_info", "gauge"),
+                "unknown" => ("", "untyped"),
+                _ => ("", kind),
+            };
+            text.extend(["# HELP ", name, end, " ", help, "\n"]);
+            text.extend(["# TYPE ", name, end, " ", kind, "\n"]);
+        } else if !line.starts_with('#') {
+            text.extend([line, "\n"]);
+        }
+    }
+    text
 }
 
 /// The `process_*` metrics of every Prometheus client library, read from `/proc`.
@@ -179,16 +250,67 @@ mod tests {
     #[tokio::test]
     async fn the_root_says_where_the_metrics_are() {
         let router = router(|| [Arc::new(Mutex::new(registry()))]);
-        let get = async |path: &str| {
-            let request = Request::get(path).body(Body::empty()).unwrap();
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let body = to_bytes(response.into_body(), 100_000).await.unwrap();
+        assert_eq!(&*body, b"metrics: /metrics\n");
+    }
+
+    #[tokio::test]
+    async fn a_client_gets_the_format_that_it_asks_for() {
+        let router = router(|| [Arc::new(Mutex::new(registry()))]);
+        // What Prometheus 3 sends.
+        let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        for (accept, is_openmetrics) in [
+            (prometheus, true),
+            ("application/openmetrics-text", true),
+            ("Application/OpenMetrics-Text; version=\"1.0.0\"", true),
+            ("text/plain;version=0.0.4", false),
+            ("text/plain", false),
+            ("text/plain;q=0.5,application/openmetrics-text;q=0.4", false),
+            ("text/plain;q=0.4, application/openmetrics-text;q=0.5", true),
+            ("application/openmetrics-text;version=2.0.0", false),
+            ("application/openmetrics-text;q=0", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            let request = Request::get("/metrics").header("accept", accept);
+            let request = request.body(Body::empty()).unwrap();
             let response = router.clone().oneshot(request).await.unwrap();
-            let status = response.status();
+            let kind = response.headers()["content-type"].to_str().unwrap();
+            let expected = if is_openmetrics {
+                "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            } else {
+                "text/plain; version=0.0.4; charset=utf-8"
+            };
+            assert_eq!(kind, expected, "{accept}");
             let body = to_bytes(response.into_body(), 100_000).await.unwrap();
-            (status, String::from_utf8(body.to_vec()).unwrap())
-        };
-        let (status, line) = get("/").await;
-        assert_eq!((status, &*line), (StatusCode::OK, "metrics: /metrics\n"));
-        assert!(get("/metrics").await.1.ends_with("# EOF\n"));
+            let page = String::from_utf8(body.to_vec()).unwrap();
+            assert_eq!(page.ends_with("# EOF\n"), is_openmetrics, "{page}");
+        }
+        let request = Request::get("/metrics").body(Body::empty()).unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        let kind = response.headers()["content-type"].to_str().unwrap();
+        assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
+    }
+
+    #[test]
+    fn the_text_format_names_series_and_has_only_its_own_types() {
+        let page = "# HELP a_build The version.\n# TYPE a_build info\na_build_info{version=\"1\"} 1\n\
+            # HELP b_seconds Time.\n# TYPE b_seconds counter\n# UNIT b_seconds seconds\nb_seconds_total 2.5\n\
+            # HELP c Number.\n# TYPE c gauge\nc{x=\"# HELP\"} 1\n# EOF\n";
+        let expected = "# HELP a_build_info The version.\n# TYPE a_build_info gauge\na_build_info{version=\"1\"} 1\n\
+            # HELP b_seconds_total Time.\n# TYPE b_seconds_total counter\nb_seconds_total 2.5\n\
+            # HELP c Number.\n# TYPE c gauge\nc{x=\"# HELP\"} 1\n";
+        assert_eq!(text_format(page), expected);
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry()).unwrap();
+        let text = text_format(&page);
+        for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let (_, kind) = line.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+        }
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn scrape(
     let bearer = bearer.unwrap_or_default();
     write!(
         stream,
-        "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{bearer}Connection: close\r\n\r\n"
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n{bearer}Connection: close\r\n\r\n"
     )
     .ok()?;
     let mut answer = String::new();

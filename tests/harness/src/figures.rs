@@ -17,7 +17,7 @@ pub fn http_get(address: &str, path: &str) -> Option<(u16, String)> {
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: application/openmetrics-text, */*\r\nConnection: close\r\n\r\n"
     )
     .ok()?;
     let mut answer = String::new();
