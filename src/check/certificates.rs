@@ -66,7 +66,7 @@ pub(super) async fn check(
     let all = || configurations.iter().flat_map(|it| &it.entries);
     if configurations.iter().all(Configuration::is_unread) {
         let text = "unknown: no webhook configuration was seen";
-        return vec![Finding::warning(BUNDLE, text)];
+        return vec![Finding::warning(BUNDLE, text).unknown()];
     }
     let bundles: Vec<(String, Option<Bundle>)> = all().map(entry).collect();
     let injected = configurations.iter().all(|it| it.injected);
@@ -152,7 +152,8 @@ async fn source(
         return Source::Unseen(Finding::warning(
             CERTIFICATE,
             "unknown: the folder of --webhook-cert-path is no Secret, and the webhook is not reached from here",
-        ));
+        )
+        .unknown());
     } else {
         cluster.get(secrets, &name).await
     };
@@ -177,7 +178,8 @@ fn from_secret(
         Err(unread) => {
             let mut finding = unread.finding(CERTIFICATE).about(&from);
             if let Some(problem) = problem {
-                finding = Finding::warning(CERTIFICATE, format!("{}; {problem}", finding.message));
+                let text = format!("{}; {problem}", finding.message);
+                finding = Finding::warning(CERTIFICATE, text).unknown();
             }
             return Source::Unseen(finding);
         }
@@ -241,7 +243,8 @@ fn bundle(
             return Finding::warning(
                 BUNDLE,
                 "every entry has one; whether it is the right one is unknown",
-            );
+            )
+            .unknown();
         }
     };
     let wrong = names(&|it| it.as_ref().is_some_and(|it| !trusts(it)));

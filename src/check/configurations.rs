@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::fetch::{Cluster, Fetched, Resource};
-use super::installation::{Installation, LABEL};
+use super::installation::{Installation, LABEL, is_labelled};
 use super::report::Finding;
-use crate::manifests::{self, ClientConfig};
+use crate::manifests::{self, ClientConfig, NAMESPACE_NAME};
 use my_operator_certs::drift;
 
 const CHECK: &str = "webhook-configuration";
@@ -32,17 +32,14 @@ pub(super) struct Configuration {
     pub(super) entries: Vec<Value>,
     /// Whether cert-manager writes the `caBundle`.
     pub(super) injected: bool,
+    /// The finding on one of a second installation, if there is one.
+    pub(super) second: Option<Finding>,
 }
 
 /// The mutating and the validating configuration of this installation.
 pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Configuration; 2] {
-    // Another program does not give its configurations our label.
-    let label = if installed.own_configurations {
-        LABEL
-    } else {
-        ""
-    };
-    let [mutating, validating] = list(cluster, label).await;
+    // Those of a second installation need not have our label.
+    let [mutating, validating] = list(cluster, "").await;
     let [first, second] = manifests::configurations(
         &installed.kinds,
         &installed.names,
@@ -50,13 +47,19 @@ pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Config
         &installed.namespaces,
     );
     let judge = |kind, expected: &Value, found: Fetched<Vec<Value>>| {
-        judge(
+        let second = found
+            .as_ref()
+            .ok()
+            .and_then(|all| second_installation(kind, expected, all, installed));
+        let mut judged = judge(
             kind,
             expected,
             found,
             installed.namespace(),
             installed.own_configurations,
-        )
+        );
+        judged.second = second;
+        judged
     };
     [
         judge(KINDS[0].1, &first, mutating),
@@ -106,11 +109,14 @@ fn judge(
         finding: finding.about(kind),
         entries: Vec::new(),
         injected: false,
+        second: None,
     };
-    let all = match found {
+    let mut all = match found {
         Ok(all) => all,
         Err(unread) => return absent(unread.finding(CHECK)),
     };
+    // Another program does not give its configurations our label.
+    all.retain(|it| !own || is_labelled(it));
     let is_ours = |entry: &Value| own || has(expected, &entry["name"]);
     let Some(live) = ours(&all, namespace, is_ours) else {
         return absent(none(namespace, own));
@@ -123,13 +129,68 @@ fn judge(
         finding: compare(expected, &entries, namespace).about(kind),
         injected: annotations.any(|(key, _)| key.starts_with("cert-manager.io/inject-")),
         entries,
+        second: None,
     }
+}
+
+/// The finding on a configuration that has our webhooks and calls another operator for the same namespaces.
+fn second_installation(
+    kind: &str,
+    expected: &Value,
+    all: &[Value],
+    installed: &Installation,
+) -> Option<Finding> {
+    let is_ours = |entry: &Value| has(expected, &entry["name"]);
+    let calls =
+        |entry: &Value| entry["clientConfig"]["service"]["namespace"] == installed.namespace();
+    let entries = all.iter().filter_map(|it| it["webhooks"].as_array());
+    // As in [`ours`]: where no entry calls the Service, those that call a URL are of this installation.
+    let is_inside = entries
+        .flatten()
+        .any(|entry| is_ours(entry) && calls(entry));
+    let is_first = |entry: &Value| {
+        if is_inside {
+            calls(entry)
+        } else {
+            entry["clientConfig"]["url"].is_string()
+        }
+    };
+    let overlaps = |entry: &Value| {
+        let (ours, theirs) = (&installed.namespaces, selected(entry));
+        ours.is_empty() || theirs.is_empty() || theirs.iter().any(|it| ours.contains(it))
+    };
+    let is_second = |entry: &&Value| is_ours(entry) && !is_first(entry) && overlaps(entry);
+    let mut found = all.iter().filter_map(|it| {
+        let mut entries = it["webhooks"].as_array()?.iter();
+        Some((text(&it["metadata"]["name"]), entries.find(is_second)?))
+    });
+    let (name, entry) = found.next()?;
+    let config = &entry["clientConfig"];
+    let place = match config["url"].as_str() {
+        Some(url) => format!("at {}", origin(url)),
+        None => format!("in namespace {}", text(&config["service"]["namespace"])),
+    };
+    let message = format!(
+        "{kind} {name} calls an operator {place} for the same objects: a second installation"
+    );
+    let action = "remove one of the two, or give each its own namespaces (--namespace)";
+    Some(Finding::warning(CHECK, message).action(action))
+}
+
+/// The namespaces that an entry selects by their names; none for all.
+pub(super) fn selected(entry: &Value) -> Vec<String> {
+    let selector = entry["namespaceSelector"]["matchExpressions"].as_array();
+    let mut terms = selector.into_iter().flatten();
+    let named = terms.find(|term| term["key"] == NAMESPACE_NAME && term["operator"] == "In");
+    let values = named.and_then(|term| term["values"].as_array());
+    let values = values.into_iter().flatten().filter_map(Value::as_str);
+    values.map(str::to_owned).collect()
 }
 
 /// What the program that created the configuration can say: OLM's type has no `matchConditions`.
 fn of_program(expected: &Value, live: &Value) -> Value {
     let mut expected = expected.clone();
-    if live["metadata"]["labels"]["app.kubernetes.io/name"] != "my-operator" {
+    if !is_labelled(live) {
         let entries = expected["webhooks"].as_array_mut().into_iter().flatten();
         for entry in entries.filter_map(Value::as_object_mut) {
             entry.remove("matchConditions");
@@ -230,6 +291,7 @@ impl Configuration {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::check::installation::Outside;
     use crate::check::report::Level;
     use crate::kinds;
     use crate::manifests::Names;
@@ -287,6 +349,60 @@ mod tests {
         );
         let labelled = json!({"metadata": {"labels": {"app.kubernetes.io/name": "my-operator"}}});
         assert_eq!(of_program(&expected, &labelled), expected);
+    }
+
+    #[test]
+    fn a_second_installation_for_the_same_namespaces_is_reported() {
+        let kinds = kinds::by_default();
+        let made = |name: &str, namespace: &str, reach: &ClientConfig, of: &[&str]| {
+            let of: Vec<String> = of.iter().map(|&it| it.to_owned()).collect();
+            let [_, mut made] =
+                manifests::configurations(&kinds, &Names::new(name, namespace), reach, &of);
+            // As another program creates it.
+            made["metadata"]["labels"] = Value::Null;
+            made
+        };
+        let service = ClientConfig::Service;
+        let url = ClientConfig::Url("https://127.0.0.1:9443".to_owned());
+        let [_, expected] = manifests::configurations(&kinds, &Names::default(), &service, &[]);
+        let found = |all: &[Value], of: &[&str]| {
+            let outside = Outside {
+                sign: String::new(),
+                kinds: Vec::new(),
+                namespaces: of.iter().map(|&it| it.to_owned()).collect(),
+                webhooks: true,
+            };
+            let installed = Installation::outside("own", outside);
+            second_installation("Kind", &expected, all, &installed).map(|finding| finding.message)
+        };
+        let own = made("a", "own", &service, &[]);
+        assert_eq!(found(std::slice::from_ref(&own), &[]), None);
+        assert_eq!(found(&[made("a", "own", &url, &[])], &[]), None);
+        let other = made("b", "other", &service, &[]);
+        let name = text(&other["metadata"]["name"]);
+        let expected = format!(
+            "Kind {name} calls an operator in namespace other for the same objects: a second installation"
+        );
+        assert_eq!(
+            found(&[own.clone(), other.clone()], &[]),
+            Some(expected.clone())
+        );
+        assert_eq!(found(&[other], &["x"]), Some(expected));
+        let outside = found(&[own.clone(), made("c", "c", &url, &[])], &[]).unwrap();
+        assert!(
+            outside.contains("at https://127.0.0.1:9443 for"),
+            "{outside}"
+        );
+        // Each has namespaces of its own.
+        let other = made("b", "other", &service, &["y"]);
+        assert_eq!(found(&[own.clone(), other.clone()], &["x"]), None);
+        assert!(found(&[own, other], &["x", "y"]).is_some());
+        // A policy engine has rules for the same kinds under names of its own.
+        let mut policy = made("p", "policies", &service, &[]);
+        for entry in policy["webhooks"].as_array_mut().unwrap() {
+            entry["name"] = "validate.policies.example".into();
+        }
+        assert_eq!(found(&[policy], &[]), None);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::Value;
 
 use super::fetch::{Cluster, Fetched, Resource, Unread};
-use super::report::Finding;
+use super::installation::{LABEL, is_labelled};
+use super::report::{Finding, Level};
 use crate::kinds::Kind;
 
 const CHECK: &str = "crd";
@@ -14,11 +15,52 @@ const CHECK: &str = "crd";
 const MAX_NAMED: usize = 4;
 
 pub(super) async fn check(cluster: &Cluster, kind: &Kind) -> Finding {
+    let (crd, name, live) = fetch(cluster, kind).await;
+    judge(kind, &crd, live).about(&name)
+}
+
+/// Before an installation: whether it would overwrite a CRD that is not ours.
+pub(super) async fn check_before(cluster: &Cluster, kind: &Kind) -> Finding {
+    let (crd, name, live) = fetch(cluster, kind).await;
+    judge_before(kind, &crd, live).about(&name)
+}
+
+/// Our CRD, its name, and what the cluster has under that name.
+async fn fetch(
+    cluster: &Cluster,
+    kind: &Kind,
+) -> (CustomResourceDefinition, String, Fetched<Value>) {
     let crd = (kind.crd)();
     let name = format!("{}.{}", crd.spec.names.plural, crd.spec.group);
     let resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     let live = cluster.get(resource, &name).await;
-    judge(kind, &crd, live).about(&name)
+    (crd, name, live)
+}
+
+fn judge_before(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Value>) -> Finding {
+    let live = match live {
+        Ok(live) => live,
+        Err(Unread::Missing(_)) => return Finding::passed(CHECK, "not installed yet"),
+        Err(unread) => return unread.finding(CHECK),
+    };
+    let is_ours = is_labelled(&live);
+    let found = judge(kind, ours, Ok(live));
+    match found.level {
+        Level::Passed => Finding::passed(CHECK, "installed already, as this program installs it"),
+        Level::Warning | Level::Failed if is_ours => {
+            let text = format!("an installation changes it: {}", found.message);
+            Finding::warning(CHECK, text)
+                .action("read docs/operations/install.md, Upgrade, before you install")
+        }
+        Level::Warning | Level::Failed => {
+            let text = format!(
+                "the cluster has another one, without the label {LABEL}, which an installation overwrites: {}",
+                found.message
+            );
+            Finding::failed(CHECK, text)
+                .action("leave this kind out (--kinds), or delete the CRD with its objects first")
+        }
+    }
 }
 
 /// The file of the kind's CRD in a checkout. It installs no other kind, as the folder would.
@@ -155,7 +197,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::report::Level;
     use crate::kinds::REGISTRY;
 
     fn judged(change: impl Fn(&mut Value)) -> Finding {
@@ -182,6 +223,48 @@ mod tests {
             let text = std::fs::read_to_string(checkout.join(path)).unwrap();
             let name = format!("\n  name: {}.{}\n", crd.spec.names.plural, crd.spec.group);
             assert!(text.contains(&name), "{path}");
+        }
+    }
+
+    #[test]
+    fn before_an_installation_a_foreign_crd_fails_and_our_own_of_another_version_warns() {
+        let kind = REGISTRY.iter().find(|kind| kind.name == "at").unwrap();
+        let crd = (kind.crd)();
+        let established = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        // As the tutorials install it.
+        let foreign = json!({
+            "metadata": {"name": "ats.cnat.programming-kubernetes.info"},
+            "spec": {"versions": [{"name": "v1alpha1", "served": true, "schema": {"openAPIV3Schema": {"properties": {
+                "spec": {"properties": {"schedule": {"type": "string"}, "command": {"type": "string"}}}}}}}]},
+            "status": established,
+        });
+        let mut older = foreign.clone();
+        older["metadata"]["labels"] = json!({"app.kubernetes.io/name": "my-operator"});
+        let mut same = serde_json::to_value(&crd).unwrap();
+        same["status"] = established;
+        let missing = Err(Unread::Missing("not found".to_owned()));
+        let forbidden = Err(Unread::Forbidden {
+            call: "get x".to_owned(),
+            message: String::new(),
+        });
+        for (live, level, words) in [
+            (missing, Level::Passed, "not installed yet"),
+            (Ok(same), Level::Passed, "installed already"),
+            (
+                Ok(older),
+                Level::Warning,
+                "an installation changes it: older than this program: lacks",
+            ),
+            (
+                Ok(foreign),
+                Level::Failed,
+                "the cluster has another one, without the label app.kubernetes.io/name=my-operator",
+            ),
+            (forbidden, Level::Warning, "unknown: no right to get x"),
+        ] {
+            let finding = judge_before(kind, &crd, live);
+            assert_eq!(finding.level, level, "{finding:?}");
+            assert!(finding.message.starts_with(words), "{finding:?}");
         }
     }
 

@@ -201,10 +201,12 @@ impl Unread {
 
     /// The finding of a check that cannot be made. What could not be seen is never fine.
     pub(super) fn finding(&self, check: &'static str) -> Finding {
-        match self {
-            Self::Forbidden { .. } => Finding::warning(check, format!("unknown: {}", self.text()))
+        let text = format!("unknown: {}", self.text());
+        let finding = match self {
+            Self::Forbidden { .. } => Finding::warning(check, text)
                 .action("run the check as a user who may (docs/operations/check.md)"),
-            _ => Finding::failed(check, format!("unknown: {}", self.text())),
-        }
+            _ => Finding::failed(check, text),
+        };
+        finding.unknown()
     }
 }

@@ -10,6 +10,11 @@ use crate::manifests::{Names, PREFIX};
 pub(super) const LABEL: &str = "app.kubernetes.io/name=my-operator";
 const CHECK: &str = "installation";
 
+/// Whether an object has the label of ours.
+pub(super) fn is_labelled(object: &Value) -> bool {
+    object["metadata"]["labels"]["app.kubernetes.io/name"] == "my-operator"
+}
+
 /// The Deployment's settings; the defaults where there is none to read.
 #[derive(Debug)]
 pub(super) struct Installation {

@@ -44,7 +44,7 @@ pub(super) fn judge(
             lasts.num_seconds()
         );
         return Finding::failed(CHECK, text)
-            .action("look at the log of the replicas; their clocks may be wrong");
+            .action("its holder hangs, is stopped, or does not reach the API server: look at its log, and restart it if it does not answer; or its clock is wrong");
     }
     // As client-go writes it: the name of the pod, `_` and an identifier.
     let pod = holder.split('_').next().unwrap_or_default();

@@ -50,6 +50,9 @@ pub struct Flags {
     /// With --pre: the kinds to install, separated by commas; without any, those that are on by default.
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds::of_name, requires = "pre")]
     pub kinds: Vec<&'static Kind>,
+    /// Fail (exit code 1) also if something could not be checked, for a lack of rights or of an answer.
+    #[arg(long)]
+    pub strict: bool,
     /// Check again until nothing has failed, for this time at most.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub wait: Option<Duration>,
@@ -106,7 +109,7 @@ pub async fn run(
         Output::Json => report.json(out),
     }
     .context("cannot write the report")?;
-    Ok(report.exit_code())
+    Ok(report.exit_code(flags.strict))
 }
 
 /// Passes until nothing has failed, or the time is over.
@@ -128,12 +131,13 @@ async fn repeat(
         };
         let over = Instant::now() + PAUSE >= end;
         let waits_for = match &last {
-            Ok(report) if report.exit_code() == 0 || over => return last,
+            Ok(report) if report.exit_code(flags.strict) == 0 || over => return last,
             Err(_) if over => return last,
             Ok(report) => {
-                let mut failed = report.checks.iter();
-                let failed = failed.find(|it| it.level == report::Level::Failed);
-                failed.map(Finding::line).unwrap_or_default()
+                let find = |is: fn(&&Finding) -> bool| report.checks.iter().find(is);
+                let failed = find(|it| it.level == report::Level::Failed);
+                let first = failed.or_else(|| find(|it| it.unknown));
+                first.map(Finding::line).unwrap_or_default()
             }
             Err(error) => client::explain(error.as_ref()),
         };
@@ -251,7 +255,11 @@ async fn webhooks(
         certificates::check(cluster, installed, &configurations, address),
         futures::future::join_all(asked)
     );
-    let mut findings: Vec<Finding> = configurations.map(|it| it.finding).into();
+    let mut findings: Vec<Finding> = Vec::new();
+    for configuration in configurations {
+        findings.push(configuration.finding);
+        findings.extend(configuration.second);
+    }
     findings.extend(certificates);
     findings.extend(asked);
     findings

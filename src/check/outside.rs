@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-use super::configurations::{self, origin};
+use super::configurations::{self, origin, selected};
 use super::fetch::{Cluster, Fetched, Resource};
 use super::installation::Outside;
 use super::lease;
 use super::report::Level;
 use crate::kinds::{Kind, REGISTRY};
-use crate::manifests::{NAMESPACE_NAME, Names, PREFIX, entry_name};
+use crate::manifests::{Names, PREFIX, entry_name};
 
 /// The operator outside of the cluster, if there is one.
 pub(super) async fn find(cluster: &Cluster, namespace: &str) -> Option<Outside> {
@@ -69,16 +69,6 @@ fn seen(namespace: &str, entries: Fetched<Vec<Value>>, holder: Option<String>) -
         namespaces: entries.first().map(selected).unwrap_or_default(),
         webhooks: !is_readable || !entries.is_empty(),
     })
-}
-
-/// The namespaces that an entry selects by their names.
-fn selected(entry: &Value) -> Vec<String> {
-    let selector = entry["namespaceSelector"]["matchExpressions"].as_array();
-    let mut terms = selector.into_iter().flatten();
-    let named = terms.find(|term| term["key"] == NAMESPACE_NAME && term["operator"] == "In");
-    let values = named.and_then(|term| term["values"].as_array());
-    let values = values.into_iter().flatten().filter_map(Value::as_str);
-    values.map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Before an installation: whether the caller may make it.
+//! Before an installation: whether the caller may make it, and what it would overwrite.
 
 use std::collections::BTreeSet;
 
+use super::crds;
 use super::fetch::{Cluster, Fetched};
 use super::report::Finding;
 use super::rights::{User, missing, named};
@@ -35,22 +36,26 @@ const OBJECTS: [(&str, &str, bool); 12] = [
     ("policy", "poddisruptionbudgets", true),
 ];
 
-/// Whether the caller may install an operator of these kinds in that namespace.
+/// Whether an operator of these kinds can be installed in that namespace by the caller.
 pub(super) async fn check(
     cluster: &Cluster,
     namespace: &str,
     kinds: &[&'static Kind],
 ) -> Vec<Finding> {
-    let (objects, roles) = tokio::join!(
+    let crds = kinds.iter().map(|kind| crds::check_before(cluster, kind));
+    let (objects, roles, crds) = tokio::join!(
         missing(cluster, &User::Caller, objects(namespace)),
-        roles(cluster, needed(namespace, kinds))
+        roles(cluster, needed(namespace, kinds)),
+        futures::future::join_all(crds)
     );
     let names = kinds::names(kinds).join(", ");
     let give = format!("give the operator its rights for {names}");
-    vec![
+    let mut findings = vec![
         judge(CHECK, "create every object of the installation", objects),
         judge("role-rights", &give, roles),
-    ]
+    ];
+    findings.extend(crds);
+    findings
 }
 
 /// `kubectl apply` reads, creates and patches.

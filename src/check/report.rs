@@ -33,6 +33,9 @@ pub struct Finding {
     pub level: Level,
     /// What was seen.
     pub message: String,
+    /// Whether it could not be checked, or not to its end.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
@@ -45,6 +48,7 @@ impl Finding {
             subject: None,
             level,
             message: harmless(message.as_ref()),
+            unknown: false,
             action: None,
         }
     }
@@ -59,6 +63,12 @@ impl Finding {
 
     pub(super) fn failed(check: &'static str, message: impl AsRef<str>) -> Self {
         Self::new(check, Level::Failed, message)
+    }
+
+    /// Notes that it could not be checked.
+    pub(super) fn unknown(mut self) -> Self {
+        self.unknown = true;
+        self
     }
 
     pub(super) fn about(mut self, subject: &str) -> Self {
@@ -105,6 +115,8 @@ pub struct Report {
     pub namespace: String,
     /// The worst of the levels.
     pub result: Level,
+    /// How many could not be checked.
+    pub unknown: usize,
     /// One for each check.
     pub checks: Vec<Finding>,
 }
@@ -116,13 +128,14 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             namespace: namespace.to_owned(),
             result: worst.unwrap_or(Level::Passed),
+            unknown: checks.iter().filter(|finding| finding.unknown).count(),
             checks,
         }
     }
 
-    /// 0 if nothing failed, else 1.
-    pub fn exit_code(&self) -> u8 {
-        u8::from(self.result == Level::Failed)
+    /// 0 if nothing failed, and where that is `strict`, all could be checked; else 1.
+    pub fn exit_code(&self, strict: bool) -> u8 {
+        u8::from(self.result == Level::Failed || (strict && self.unknown > 0))
     }
 
     /// Prints the findings as lines.
@@ -135,9 +148,13 @@ impl Report {
         }
         let count = |level| self.checks.iter().filter(|it| it.level == level).count();
         let (failed, warnings) = (count(Level::Failed), count(Level::Warning));
+        let unknown = match self.unknown {
+            0 => String::new(),
+            unknown => format!("; {unknown} could not be checked"),
+        };
         writeln!(
             out,
-            "{} checks: {failed} failed, {warnings} with a warning",
+            "{} checks: {failed} failed, {warnings} with a warning{unknown}",
             self.checks.len()
         )
     }
@@ -154,6 +171,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -172,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_worst_level_decides_and_a_warning_is_no_failure() {
-        let of = |checks: Vec<Finding>| Report::new("n", checks).exit_code();
+        let of = |checks: Vec<Finding>| Report::new("n", checks).exit_code(false);
         let (good, warning, bad) = (
             Finding::passed("a", ""),
             Finding::warning("b", ""),
@@ -180,5 +198,43 @@ mod tests {
         );
         assert_eq!(of(vec![good.clone(), warning.clone()]), 0);
         assert_eq!(of(vec![bad, good, warning]), 1);
+    }
+
+    #[test]
+    fn what_could_not_be_checked_is_counted_and_fails_where_that_is_strict() {
+        let said = |checks: Vec<Finding>| {
+            let report = Report::new("n", checks);
+            let mut text = Vec::new();
+            report.text(&mut text).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            let last = text.lines().last().unwrap().to_owned();
+            let json = serde_json::to_value(&report).unwrap();
+            (
+                last,
+                json["unknown"].as_u64(),
+                [false, true].map(|strict| report.exit_code(strict)),
+            )
+        };
+        let seen = || Finding::warning("a", "");
+        let unseen = || Finding::warning("b", "unknown: no right").unknown();
+        assert_eq!(
+            said(vec![seen(), unseen(), unseen()]),
+            (
+                "3 checks: 0 failed, 3 with a warning; 2 could not be checked".to_owned(),
+                Some(2),
+                [0, 1]
+            )
+        );
+        assert_eq!(
+            said(vec![seen()]),
+            (
+                "1 checks: 0 failed, 1 with a warning".to_owned(),
+                Some(0),
+                [0, 0]
+            )
+        );
+        let json = serde_json::to_value([seen(), unseen()]).unwrap();
+        assert_eq!(json[0].get("unknown"), None);
+        assert_eq!(json[1]["unknown"], true);
     }
 }

@@ -151,9 +151,11 @@ fn unanswered(unread: &Unread) -> Finding {
         // A policy or a quota rejects with 403, too.
         Unread::Forbidden { message, .. } if !message.contains("cannot create resource") => {
             Finding::warning(CHECK, format!("unknown: {message}"))
+                .unknown()
                 .action("run the check as a user who may create pods there")
         }
         Unread::Missing(message) => Finding::failed(CHECK, format!("unknown: {message}"))
+            .unknown()
             .action("install the CRD, and create the namespace"),
         unread => unread.finding(CHECK),
     }
@@ -161,7 +163,7 @@ fn unanswered(unread: &Unread) -> Finding {
 
 /// What the end of the API server's message means, as docs/operations/failures.md has it.
 fn not_called(message: &str) -> Finding {
-    const CAUSES: [(&[&str], &str); 6] = [
+    const CAUSES: [(&[&str], &str); 8] = [
         (
             &["no endpoints available", "connection refused"],
             "no replica is ready: look at the pods",
@@ -179,9 +181,19 @@ fn not_called(message: &str) -> Finding {
             "the certificate is for another Service or namespace",
         ),
         (&["service \""], "apply the Service of the webhooks"),
+        // The kernel makes the connection, and the program does not go on with it.
         (
-            &["deadline exceeded", "timeout", "no route"],
+            &["TLS handshake timeout"],
+            "a replica accepts connections and does not answer: it is stopped, hangs or has no CPU; look at the pods, and delete the one that hangs",
+        ),
+        (
+            &["dial tcp", "no route"],
             "let the API servers reach port 9443 of the pods: firewall, NetworkPolicy, CNI",
+        ),
+        // Both look so.
+        (
+            &["deadline exceeded", "timeout"],
+            "a replica hangs, is stopped or has no CPU (then its Lease is stale, too), or the API servers do not reach port 9443 of the pods: firewall, NetworkPolicy, CNI",
         ),
     ];
     let known = CAUSES
@@ -217,6 +229,39 @@ mod tests {
         for kind in defaulted {
             let expected = Expected::new(kind, Utc::now()).unwrap();
             assert!(!expected.defaults.is_empty(), "{}", kind.name);
+        }
+    }
+
+    #[test]
+    fn a_call_without_an_answer_is_not_blamed_on_the_network_alone() {
+        for (end, words) in [
+            (
+                "dial tcp 10.0.0.1:443: i/o timeout",
+                "let the API servers reach",
+            ),
+            (
+                "dial tcp 10.0.0.1:443: connect: no route to host",
+                "let the API servers reach",
+            ),
+            (
+                "dial tcp 10.0.0.1:443: connect: connection refused",
+                "no replica is ready",
+            ),
+            (
+                "net/http: TLS handshake timeout",
+                "a replica accepts connections",
+            ),
+            ("context deadline exceeded", "a replica hangs, is stopped"),
+            (
+                "x509: certificate signed by unknown authority",
+                "caBundle lacks the CA",
+            ),
+        ] {
+            let message = format!(
+                "failed calling webhook \"vat.kb.io\": failed to call webhook: Post \"https://x.svc:443/y?timeout=10s\": {end}"
+            );
+            let action = not_called(&message).action.unwrap();
+            assert!(action.starts_with(words), "{end}: {action}");
         }
     }
 

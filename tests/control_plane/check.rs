@@ -249,6 +249,11 @@ async fn rights_of_a_check(here: &Environment) {
     };
     let (said, code) = check(&kubeconfig("powerless").await, "").await;
     assert_eq!(code, 0, "{said:?}");
+    // Of what it shows nothing can be said to be well.
+    let end = said.out.lines().last().unwrap_or_default();
+    assert!(end.ends_with(" could not be checked"), "{end}");
+    let strict = check(&kubeconfig("powerless").await, "--strict").await;
+    assert_eq!(strict.1, 1, "{strict:?}");
     let blind: Vec<&str> = said
         .out
         .lines()
@@ -280,7 +285,7 @@ async fn rights_of_a_check(here: &Environment) {
     run(&mut apply, "").await.good();
     let kubeconfig = kubeconfig("my-operator-check").await;
     let address = format!("--webhook-address={}", here.webhook);
-    let (said, code) = check(&kubeconfig, &address).await;
+    let (said, code) = check(&kubeconfig, &format!("{address} --strict")).await;
     assert_eq!(code, 0, "{said:?}");
     assert!(!said.out.contains("unknown:"), "{}", said.out);
     assert_eq!(
@@ -297,7 +302,9 @@ async fn rights_of_a_check(here: &Environment) {
         "{said:?}"
     );
     let (said, code) = here.check("--pre").await;
-    assert!(code == 0 && said.out.lines().count() == 4, "{said:?}");
+    assert!(code == 0 && said.out.lines().count() == 6, "{said:?}");
+    let own = "✔ crd ats.cnat.programming-kubernetes.info: installed already";
+    assert!(said.out.contains(own), "{said:?}");
 }
 
 async fn places_that_are_not_there(here: &Environment) {
