@@ -259,7 +259,23 @@ async fn deploy_installs_everything_and_undeploy_leaves_nothing() {
     }
 
     // Nothing is left to ask about, and no reason to fail.
-    hack(cluster, "hack/undeploy").await.good();
+    let said = hack(cluster, "hack/undeploy").await;
+    let nothing = "There was nothing to remove.";
+    assert!(said.ok && said.err.contains(nothing), "{said:?}");
+    // Kinds that the cluster does not have: none of their objects is there, and none is made.
+    let said = hack(cluster, "hack/undeploy cert-manager").await;
+    let absent = "The cluster has no cert-manager.io/v1";
+    assert!(
+        said.ok && said.err.contains(absent) && said.err.contains(nothing),
+        "{said:?}"
+    );
+    let deploy = format!("hack/deploy {IMAGE} cert-manager");
+    let error = hack(cluster, &deploy).await.bad();
+    assert!(
+        error.contains("error: nothing was applied: the cluster has no cert-manager.io/v1: install cert-manager ("),
+        "{error}"
+    );
+    assert_nothing_is_left(&own, "").await;
     // The CRDs alone come and go as well.
     kubectl.run("apply -k config/crd").await.good();
     hack(cluster, "hack/undeploy --crds").await.good();
