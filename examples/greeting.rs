@@ -94,7 +94,7 @@ struct GreetingReconciler {
 impl Reconciler for GreetingReconciler {
     async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
         let Some(greeting) = self.greetings.get(key) else {
-            return Ok(Action::default());
+            return Ok(Action::gone());
         };
         let status = decide(&greeting.spec);
         if status == greeting.status {

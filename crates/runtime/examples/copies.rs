@@ -30,7 +30,7 @@ struct Copies {
 impl Reconciler for Copies {
     async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
         let Some(original) = self.originals.get(key) else {
-            return Ok(Action::default()); // gone: the garbage collector deletes the copy
+            return Ok(Action::gone()); // the garbage collector deletes the copy
         };
         let owner = write::controller_reference::<ConfigMap>(&key.name, &original.uid);
         let name = format!("{}-copy", key.name);

@@ -31,7 +31,7 @@ struct Dns {
 impl Reconciler for Dns {
     async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
         let Some(object) = self.objects.get(key) else {
-            return Ok(Action::default());
+            return Ok(Action::gone());
         };
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), &key.namespace);
         let act = |event| {

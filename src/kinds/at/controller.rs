@@ -104,6 +104,7 @@ impl Reconciler for AtReconciler {
             requeue_at,
             did,
             retry: pass.retry,
+            gone: pass.gone,
         })
     }
 
@@ -130,6 +131,8 @@ struct Pass {
     events: Vec<(ObjectReference, NewEvent)>,
     /// Something is in the way.
     retry: bool,
+    /// The At does not exist any more.
+    gone: bool,
 }
 
 /// One reconcile pass.
@@ -141,6 +144,7 @@ impl AtReconciler {
         pass: &mut Pass,
     ) -> Result<Option<DateTime<Utc>>, Error> {
         let Some(mut stored) = self.stored_at(key) else {
+            pass.gone = true;
             return Ok(None);
         };
         let mut pod = self.caches.pod_of(key);

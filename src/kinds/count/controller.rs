@@ -164,8 +164,7 @@ impl CountReconciler {
         let request = write::status::<CountObject, _>(&self.client, key, uid, version, after);
         let written = call_status::<CountObject, _>(&self.client, key, uid, request).await;
         if if_there(written)?.is_none() {
-            // The Count is gone.
-            return Ok(Action::default());
+            return Ok(Action::gone());
         }
         self.changed_since().remove(key);
         for event in events {
@@ -187,11 +186,14 @@ impl CountReconciler {
 
 impl Reconciler for CountReconciler {
     async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
-        let count = self.counts.get(key).filter(|count| !count.deleting);
-        let Some(count) = count else {
+        let Some(count) = self.counts.get(key) else {
+            self.changed_since().remove(key);
+            return Ok(Action::gone());
+        };
+        if count.deleting {
             self.changed_since().remove(key);
             return Ok(Action::default());
-        };
+        }
         let before = status::read(&count.status);
         let after = self.desired_status(&count, &before, now);
         let since = self.changed_since().get(key).copied().unwrap_or(now);

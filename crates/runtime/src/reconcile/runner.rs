@@ -42,6 +42,8 @@ pub struct Action {
     /// Something is in the way, and the status says so: repeat the reconcile with backoff, as after an error, and at
     /// `requeue_at` at the latest.
     pub retry: bool,
+    /// The object does not exist any more: this was its last reconcile.
+    pub gone: bool,
 }
 
 impl Action {
@@ -50,6 +52,23 @@ impl Action {
         Self {
             requeue_at,
             ..Self::default()
+        }
+    }
+
+    /// Of an object that does not exist any more.
+    pub fn gone() -> Self {
+        Self {
+            gone: true,
+            ..Self::default()
+        }
+    }
+
+    /// The text of the log line.
+    fn summary(&self) -> &'static str {
+        if self.gone {
+            "reconciled: the object is gone"
+        } else {
+            "reconciled"
         }
     }
 }
@@ -299,7 +318,7 @@ impl<R: Reconciler> Work<R> {
     }
 
     fn succeeded(&self, key: &Key, action: Action, took: Duration) {
-        if let Some(did) = action.did {
+        if let Some(did) = &action.did {
             tracing::info!(
                 controller = self.controller,
                 namespace = &*key.namespace,
@@ -314,7 +333,8 @@ impl<R: Reconciler> Work<R> {
             name = &*key.name,
             next = action.requeue_at.map(|at| at.to_rfc3339()),
             retry = action.retry,
-            "reconciled"
+            "{}",
+            action.summary()
         );
         match action.requeue_at {
             None if !action.retry => self.metrics.success.inc(),
@@ -394,6 +414,13 @@ mod tests {
     use simulated_apiserver::{Clock, second};
 
     const COUNT: usize = 10_000;
+
+    #[test]
+    fn the_log_says_of_a_deleted_object_that_it_is_gone() {
+        assert_eq!(Action::default().summary(), "reconciled");
+        assert_eq!(Action::at(None).summary(), "reconciled");
+        assert_eq!(Action::gone().summary(), "reconciled: the object is gone");
+    }
 
     fn up(machine: &Clock) -> TimeDelta {
         TimeDelta::from_std(machine.elapsed()).unwrap()

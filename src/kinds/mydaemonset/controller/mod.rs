@@ -214,7 +214,7 @@ impl Reconciler for MyDaemonSetReconciler {
     async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
         let Some(object) = self.caches.objects.get(key) else {
             self.forget(key);
-            return Ok(Action::default());
+            return Ok(Action::gone());
         };
         if object.deleting {
             // The garbage collector deletes or orphans its pods and revisions by their owner references.

@@ -75,7 +75,7 @@ impl<P: Parent> Reconciler for ChildReconciler<P> {
     async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
         let Some(parent) = self.watches.caches.parents.get(key) else {
             self.watches.memories.forget(key);
-            return Ok(Action::default());
+            return Ok(Action::gone());
         };
         if parent.deleting {
             // The garbage collector deletes or orphans the child by its owner reference.
