@@ -62,7 +62,8 @@ mod tests {
             assert_eq!(parse(text), expected, "{text}");
             assert_eq!(request_timeout(text), expected, "{text}");
         }
-        let hint = |text: &str| Err(format!("it has no unit: write {text}s or {text}m"));
+        let hint =
+            |text: &str| Err::<Duration, _>(format!("it has no unit: write {text}s or {text}m"));
         for text in ["5", "90", "00", "99999999999999999999"] {
             assert_eq!(parse(text), hint(text));
         }

@@ -567,7 +567,8 @@ mod tests {
             assert!(error.contains("after -- is no program"), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }
-        for words in [&[][..], &["ls"], &["ls", ""], &["echo a | wc"]] {
+        let none: &[&str] = &[];
+        for words in [none, &["ls"], &["ls", ""], &["echo a | wc"]] {
             assert_eq!(checked(words), Ok(()), "{words:?}");
         }
     }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 /// What every container of a pod waits for while an init container has not ended.
 const INITIALIZING: &str = "PodInitializing";
 
-/// Why the command of the At has not started, as its pod says; the reason first, as in [`super::stage`].
+/// Why the command of the At has not started, as its pod says; the reason first, as [`mod@super::stage`] has it.
 pub(super) fn text(at: &str, pod: &Pod) -> Option<String> {
     let (reason, message) = cause(pod, pod.status.as_ref()?)?;
     Some(match message.trim() {
