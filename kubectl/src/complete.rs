@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, Command, FromArgMatches as _, ValueHint};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
 use kube::config::Kubeconfig;
@@ -79,6 +79,7 @@ const fn known(
 
 const AT: Option<&Kind> = Some(&at::KIND);
 const SET: Option<&Kind> = Some(&mydaemonset::KIND);
+const NODE: Option<&Kind> = Some(&mydaemonset::NODE);
 
 const KNOWN: &[Known] = &[
     known("kubectl-at", "cat", AT, ats),
@@ -90,6 +91,7 @@ const KNOWN: &[Known] = &[
     known("kubectl-atrm", "names", AT, ats),
     known("kubectl-mydaemonset", "name", SET, sets),
     known("kubectl-mydaemonset", "names", SET, sets),
+    known("kubectl-mydaemonset", "node", NODE, nodes),
     known("kubectl-mydaemonset", "revision", SET, revisions),
     known("kubectl-mydaemonset", "to_revision", SET, revisions),
     known("kubectl-mydaemonset", "object", None, either_way),
@@ -106,6 +108,18 @@ fn sets<'a>(search: &'a Search<'a>) -> Found<'a> {
         client,
         &search.connection.namespace,
     )))
+}
+
+fn nodes<'a>(search: &'a Search<'a>) -> Found<'a> {
+    Box::pin(async {
+        let client = search.connection.client.clone();
+        // The name before it is that of another kind.
+        let search = Search {
+            given: &[],
+            ..*search
+        };
+        search.names(Api::<Node>::all(client)).await
+    })
 }
 
 /// What can be migrated: objects with their kind.
@@ -584,6 +598,7 @@ mod tests {
             wants(&["rollout", "undo", "-n", "x", "a", "--to-revision="]),
             value_of("to_revision", "--to-revision=", &["a"])
         );
+        assert_eq!(wants(&["why", "web", "no"]), value_of("node", "", &["web"]));
         let Wanted::Words(verbs) = wants(&["rollout", ""]) else {
             unreachable!()
         };

@@ -53,7 +53,7 @@ pub(super) fn selector(name: &str) -> String {
     format!("{NAME_LABEL}={name}")
 }
 
-/// All objects with these labels, page by page.
+/// All objects with these labels.
 pub(super) async fn list<K>(
     connection: &Connection,
     api: &Api<K>,
@@ -62,16 +62,33 @@ pub(super) async fn list<K>(
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let mut params = ListParams::default().limit(PAGE);
-    params.label_selector = labels.map(str::to_owned);
-    let mut found = Vec::new();
+    let params = ListParams {
+        label_selector: labels.map(str::to_owned),
+        ..ListParams::default()
+    };
+    pages(connection, api, params, Some).await
+}
+
+/// What is kept of each object, page by page. The rest of a page is dropped before the next one is read.
+pub(super) async fn pages<K, T>(
+    connection: &Connection,
+    api: &Api<K>,
+    params: ListParams,
+    keep: impl Fn(K) -> Option<T>,
+) -> Result<Vec<T>, Failure>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut params = params.limit(PAGE);
+    let (mut kept, mut read) = (Vec::new(), 0);
     loop {
         let page = api.list(&params).await;
         let page = page.map_err(|error| connection.failure(error))?;
-        found.extend(page.items);
+        read += page.items.len();
+        kept.extend(page.items.into_iter().filter_map(&keep));
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-        if params.continue_token.is_none() || found.len() >= MAX_OBJECTS {
-            return Ok(found);
+        if params.continue_token.is_none() || read >= MAX_OBJECTS {
+            return Ok(kept);
         }
     }
 }

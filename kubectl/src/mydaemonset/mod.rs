@@ -3,7 +3,8 @@
 //! [`object`] is what is read of a `MyDaemonSet`. The decisions are pure functions of it: [`progress`] has the words of
 //! `rollout status`, [`history`] and [`diff`] the revisions, [`edit`] the patches. [`cluster`] makes the requests,
 //! [`failing`] reads what failing pods said last and [`starting`] why others are not Ready, [`rollout`] runs the verbs,
-//! [`list`] has the table of all objects, [`view`] draws the nodes of one, and [`migrate`] takes over what a `DaemonSet` has.
+//! [`list`] has the table of all objects, [`view`] draws the nodes of one, [`why`] says what keeps them behind, and
+//! [`migrate`] takes over what a `DaemonSet` has.
 
 mod cluster;
 mod diff;
@@ -17,6 +18,7 @@ mod progress;
 mod rollout;
 mod starting;
 mod view;
+mod why;
 
 use chrono::Utc;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -25,6 +27,7 @@ use crate::connection::{Connection, Failure, Flags};
 use crate::{Program, block_on};
 
 pub(crate) use object::KIND;
+pub(crate) use why::NODE;
 
 /// The numbers of an object's revisions, the newest first, each with its cause after a tab.
 pub(crate) async fn revisions(connection: &Connection, name: &str) -> Result<Vec<String>, Failure> {
@@ -63,6 +66,7 @@ const SHORT_BIN_NAME: &str = "kubectl mds";
 const EXAMPLES: &str = "Examples:
   kubectl mydaemonset get -A                  # all of them, the worst first
   kubectl mydaemonset get web -w              # the nodes of one, as they change
+  kubectl mydaemonset why web                 # what keeps which node behind
   kubectl mydaemonset status web --timeout=5m # wait for the end of a roll-out
   kubectl mydaemonset undo web                # back to what was completed last
   kubectl mydaemonset migrate daemonset/web --plan";
@@ -99,6 +103,8 @@ enum Command {
     Verb(rollout::Verb),
     /// List them, the worst first; with NAME, show its nodes and what failing pods said last
     Get(view::Get),
+    /// Say why nodes are behind or have no available pod, and what to do
+    Why(why::Why),
     /// Take over the pods of a DaemonSet, node by node; or go back
     Migrate(migrate::Migrate),
 }
@@ -109,6 +115,7 @@ impl Arguments {
         match self.command {
             Command::Rollout(verb) | Command::Verb(verb) => verb.run(&connection).await,
             Command::Get(get) => get.run(&connection).await,
+            Command::Why(why) => why.run(&connection).await,
             Command::Migrate(migrate) => migrate.run(&connection).await,
         }
     }

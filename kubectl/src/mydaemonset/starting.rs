@@ -3,6 +3,8 @@
 //! What a probe last answered is only in an Event, which lives for an hour and has to be searched for among all of the
 //! namespace: `kubectl describe pod` shows it.
 
+use std::fmt;
+
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 use kube::Api;
@@ -36,17 +38,50 @@ pub(super) async fn pods(connection: &Connection, cells: &[NodeCell]) -> Vec<Sta
 
 /// What the pod waits for, in a few words.
 fn reason(pod: &Pod) -> String {
-    let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else {
-        return NOT_READY.to_owned();
-    };
-    of_init_containers(spec, status)
+    wait(pod).map_or_else(|| NOT_READY.to_owned(), |wait| wait.to_string())
+}
+
+/// What a pod that is not Ready waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// A container that does not run yet: the kubelet's word for it, such as `ContainerCreating`.
+    Container(String),
+    /// The end of this init container.
+    Init(String),
+    /// The startup probe of this container.
+    StartupProbe(String),
+    /// The readiness probe of this container.
+    ReadinessProbe(String),
+    /// What the message of the condition Ready says, as for a readiness gate.
+    Ready(String),
+    /// Any report of its kubelet.
+    Kubelet,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Container(reason) => f.write_str(reason),
+            Self::Init(name) => write!(f, "init container {name} runs"),
+            Self::StartupProbe(name) => write!(f, "{NOT_READY}: startup probe of {name}"),
+            Self::ReadinessProbe(name) => write!(f, "{NOT_READY}: readiness probe of {name}"),
+            Self::Ready(message) => write!(f, "{NOT_READY}: {message}"),
+            Self::Kubelet => write!(f, "{NOT_READY}: its kubelet has reported nothing"),
+        }
+    }
+}
+
+/// What the pod waits for first. `None` for what is no complete pod.
+pub(super) fn wait(pod: &Pod) -> Option<Wait> {
+    let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
+    let wait = of_init_containers(spec, status)
         .or_else(|| of_containers(spec, status))
-        .or_else(|| of_ready(status))
-        .unwrap_or_else(|| "not Ready: its kubelet has reported nothing".to_owned())
+        .or_else(|| of_ready(status));
+    Some(wait.unwrap_or(Wait::Kubelet))
 }
 
 /// Init containers run one after the other, and before the others.
-fn of_init_containers(spec: &PodSpec, status: &PodStatus) -> Option<String> {
+fn of_init_containers(spec: &PodSpec, status: &PodStatus) -> Option<Wait> {
     let containers = spec.init_containers.as_deref().unwrap_or_default();
     let mut statuses = status.init_container_statuses.iter().flatten();
     statuses.find_map(|status| {
@@ -59,12 +94,12 @@ fn of_init_containers(spec: &PodSpec, status: &PodStatus) -> Option<String> {
             .state
             .as_ref()
             .is_some_and(|state| state.running.is_some());
-        let runs = runs.then(|| format!("init container {} runs", status.name));
+        let runs = runs.then(|| Wait::Init(status.name.clone()));
         waits(status).or(runs)
     })
 }
 
-fn of_containers(spec: &PodSpec, status: &PodStatus) -> Option<String> {
+fn of_containers(spec: &PodSpec, status: &PodStatus) -> Option<Wait> {
     let mut statuses = status.container_statuses.iter().flatten();
     statuses.find_map(|status| {
         let container = spec.containers.iter().find(|it| it.name == status.name);
@@ -73,30 +108,28 @@ fn of_containers(spec: &PodSpec, status: &PodStatus) -> Option<String> {
 }
 
 /// The kubelet's word for what the container waits for.
-fn waits(status: &ContainerStatus) -> Option<String> {
-    status.state.as_ref()?.waiting.as_ref()?.reason.clone()
+fn waits(status: &ContainerStatus) -> Option<Wait> {
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
+    waiting.reason.clone().map(Wait::Container)
 }
 
 /// The probe that a running container has not passed.
-fn probe(container: Option<&Container>, status: &ContainerStatus) -> Option<String> {
-    let name = &status.name;
+fn probe(container: Option<&Container>, status: &ContainerStatus) -> Option<Wait> {
+    let name = status.name.clone();
     let container = container.filter(|_| !status.ready)?;
     if container.startup_probe.is_some() && status.started != Some(true) {
-        return Some(format!("not Ready: startup probe of {name}"));
+        return Some(Wait::StartupProbe(name));
     }
     let has_probe = container.readiness_probe.is_some();
-    has_probe.then(|| format!("not Ready: readiness probe of {name}"))
+    has_probe.then_some(Wait::ReadinessProbe(name))
 }
 
 /// The message of the condition, as for a readiness gate.
-fn of_ready(status: &PodStatus) -> Option<String> {
+fn of_ready(status: &PodStatus) -> Option<Wait> {
     let mut conditions = status.conditions.iter().flatten();
     let ready = conditions.find(|condition| condition.type_ == "Ready")?;
-    let message = ready
-        .message
-        .as_deref()
-        .filter(|message| !message.is_empty())?;
-    Some(format!("not Ready: {message}"))
+    let message = ready.message.clone().filter(|message| !message.is_empty());
+    message.map(Wait::Ready)
 }
 
 #[cfg(test)]

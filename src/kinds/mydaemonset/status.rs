@@ -60,23 +60,23 @@ const OBEYS: &str = "the spec is valid";
 const NONE_FAILS: &str = "no pod fails on a node that should have one";
 
 /// Reason of `Degraded=True`: another object has the name of the revision.
-pub(crate) const REVISION_CONFLICT: &str = "RevisionConflict";
+pub const REVISION_CONFLICT: &str = "RevisionConflict";
 /// Reason of `Degraded=True`: the API server rejects the revision as it is.
-pub(crate) const REVISION_REFUSED: &str = "RevisionRefused";
+pub const REVISION_REFUSED: &str = "RevisionRefused";
 /// Both are also reasons of `Progressing=False`: without its revision a spec is not rolled out.
 const NOT_STORED: [&str; 2] = [REVISION_CONFLICT, REVISION_REFUSED];
 /// Reason of `Degraded=True`: the API server rejects a pod as it is.
-pub(crate) const POD_REFUSED: &str = "PodRefused";
+pub const POD_REFUSED: &str = "PodRefused";
 /// Reason of `Degraded=True`: the API server rejects the deletion of a pod.
-pub(crate) const DELETE_REFUSED: &str = "DeleteRefused";
+pub const DELETE_REFUSED: &str = "DeleteRefused";
 /// Reason of `Degraded=True`: a foreign pod has the name of one to be created.
-pub(crate) const NAME_CONFLICT: &str = "NameConflict";
+pub const NAME_CONFLICT: &str = "NameConflict";
 /// Reason of `Degraded=True`: an admission webhook changes the labels that select pods.
-pub(crate) const LABELS_CHANGED: &str = "LabelsChanged";
+pub const LABELS_CHANGED: &str = "LabelsChanged";
 /// Reason of `Degraded=True`: pods, or the revision, could not be created, at least twice in a row.
-pub(crate) const FAILED_CREATE: &str = "FailedCreate";
+pub const FAILED_CREATE: &str = "FailedCreate";
 /// Reason of `Degraded=True`: the same for deletions.
-pub(crate) const FAILED_DELETE: &str = "FailedDelete";
+pub const FAILED_DELETE: &str = "FailedDelete";
 /// Reason of `Degraded=True`: the same for the adoption of pods and revisions.
 pub(crate) const FAILED_ADOPT: &str = "FailedAdopt";
 /// Reason of `Degraded=True`: the same for the release of pods.
@@ -98,7 +98,7 @@ const REFUSALS: [&str; 11] = [
     REVISION_REFUSED,
 ];
 /// Reason of `Progressing=True`: a revision of a deleted object of the same name blocks the name.
-const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
+pub const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
 /// Reason of `Progressing=True`: the pods are changing hands, so the operator touches none.
 pub const MIGRATING: &str = "Migrating";
 

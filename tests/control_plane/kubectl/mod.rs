@@ -4,6 +4,7 @@
 mod at;
 mod mydaemonset;
 mod terminal;
+mod why;
 
 use my_operator_cluster::{Cluster, Options};
 use tokio::sync::OnceCell;

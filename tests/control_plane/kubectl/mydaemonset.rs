@@ -488,6 +488,15 @@ async fn an_editor_may_do_everything_and_a_viewer_is_shown_the_missing_right() {
         shown.contains("\n3 nodes: ● 3 new\nYou may not list nodes"),
         "{shown}"
     );
+    let ended = place.run(&format!("why web {}", user("view"))).await;
+    assert!(
+        ended.out.starts_with("3 of 3 nodes have an available pod"),
+        "{ended:?}"
+    );
+    assert!(
+        ended.err.starts_with("You may not list nodes") && ended.err.lines().count() == 1,
+        "{ended:?}"
+    );
     for verb in ["pause web", "restart web", "undo web", "partition web 1"] {
         let ended = place.run(&format!("{verb} {}", user("view"))).await;
         let expected = format!(

@@ -183,7 +183,8 @@ async fn fleet(connection: &Connection, name: &str) -> Result<Fleet, Failure> {
     Ok(Fleet { nodes, pods })
 }
 
-fn is_forbidden(failure: &Failure) -> bool {
+/// Whether the user may not do that.
+pub(super) fn is_forbidden(failure: &Failure) -> bool {
     matches!(failure, Failure::Server(status) if status.code == 403)
 }
 

@@ -1,0 +1,245 @@
+//! `why`: for each node that is behind or has no available pod, the cause, since when, and what a person can do.
+//!
+//! [`read`] makes the requests, [`facts`] keeps what is needed of each object, and [`explain`] finds the causes, of which
+//! [`cause`] has the closed list: [`pod`] those of a pod, [`requirement`] what a node lacks.
+
+mod cause;
+mod explain;
+mod facts;
+mod pod;
+mod read;
+mod requirement;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io::{self, BufWriter, Write};
+
+use chrono::{SecondsFormat, Utc};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::cluster;
+use super::object::{Object, parse_name};
+use crate::connection::{Connection, Failure, Kind};
+use crate::print;
+use crate::terminal::{Table, harmless};
+use explain::{Finding, Report, explain};
+use facts::Fleet;
+
+/// How a node is spelled before its name.
+pub(crate) const NODE: Kind = Kind {
+    words: &["node", "nodes", "no"],
+    mistake: "is not a node",
+};
+
+/// Why nodes are behind.
+#[derive(Args, Debug)]
+pub(super) struct Why {
+    /// The object
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Only this node, even if no pod of the object belongs there
+    #[arg(value_name = "NODE")]
+    node: Option<String>,
+    /// Print it for programs
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Output>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Json,
+}
+
+/// What is not known without a right to list objects, each with the objects.
+const MISSING: [(&str, &str); 3] = [
+    (
+        "nodes",
+        "You may not list nodes: cordons, taints, nodes that are down and nodes without a pod are not shown.",
+    ),
+    (
+        "pods",
+        "You may not list pods: only the state of the object is shown.",
+    ),
+    (
+        "events",
+        "You may not list events: why a volume is not mounted, or what a probe answered, is not shown.",
+    ),
+];
+
+impl Why {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
+        let name = parse_name(&self.name).map_err(Failure::Message)?;
+        let node = self.node.as_deref().map(|node| NODE.name(node));
+        let node = node.transpose().map_err(Failure::Message)?;
+        let object = cluster::get(connection, &name).await?;
+        let (report, missing) = find(connection, &object, node).await?;
+        let lacks = |kind: &str| missing.contains(&kind);
+        if let Some(node) = node.filter(|_| !report.is_known && !lacks("pods")) {
+            let hint = if lacks("nodes") {
+                ", or you may not see it"
+            } else {
+                ""
+            };
+            return Err(Failure::Message(format!("there is no node {node:?}{hint}")));
+        }
+        let mut out = BufWriter::new(io::stdout().lock());
+        if self.output.is_some() {
+            json(&object, &report, &missing, &mut out)?;
+        } else {
+            for (kind, text) in MISSING {
+                if lacks(kind) {
+                    writeln!(io::stderr(), "{text}")?;
+                }
+            }
+            if lacks("pods") {
+                writeln!(
+                    out,
+                    "{}: {}",
+                    harmless(object.state()),
+                    harmless(object.reason())
+                )?;
+            } else {
+                text(&object, &report, node, &mut out)?;
+            }
+        }
+        out.flush()?;
+        Ok(0)
+    }
+}
+
+/// Reads what is needed, and finds the causes; with the kinds of objects that the user may not list.
+async fn find(
+    connection: &Connection,
+    object: &Object,
+    node: Option<&str>,
+) -> Result<(Report, Vec<&'static str>), Failure> {
+    let now = Utc::now();
+    let nodes = read::nodes(connection, now);
+    let pods = read::pods(connection, &object.name, now);
+    let (nodes, pods) = futures::future::join(nodes, pods).await;
+    let (nodes, pods) = (nodes?, pods?);
+    let mut missing = Vec::new();
+    missing.extend(nodes.is_none().then_some("nodes"));
+    let Some(pods) = pods else {
+        missing.push("pods");
+        return Ok((Report::default(), missing));
+    };
+    let mut fleet = Fleet {
+        nodes,
+        pods,
+        ..Fleet::default()
+    };
+    let report = explain(object, &fleet, node, now);
+    let reasons = report.findings.iter().map(|finding| &finding.reason);
+    let unclear = reasons.filter(|reason| pod::wants_events(reason.cause));
+    let unclear: BTreeSet<&str> = unclear.filter_map(|it| it.pod.as_deref()).collect();
+    let views = fleet.pods.iter().map(|pod| &pod.view);
+    let uids = views.filter(|view| unclear.contains(view.name.as_str()) && !view.is_ready());
+    let uids: BTreeSet<&str> = uids.map(|view| view.uid.as_str()).collect();
+    if uids.is_empty() {
+        return Ok((report, missing));
+    }
+    match read::warnings(connection, &uids).await? {
+        None => missing.push("events"),
+        Some(warnings) => fleet.warnings = warnings,
+    }
+    Ok((explain(object, &fleet, node, now), missing))
+}
+
+/// The table, or a sentence where nothing is to be explained.
+fn text(
+    object: &Object,
+    report: &Report,
+    node: Option<&str>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let revision = object.revision();
+    match (report.findings.as_slice(), node) {
+        ([], Some(node)) => writeln!(
+            out,
+            "node {node} has an available pod of revision {revision}, and no other"
+        )?,
+        ([], None) if report.done == 0 => writeln!(out, "no node has or needs a pod")?,
+        ([], None) => writeln!(
+            out,
+            "{0} of {0} nodes have an available pod of revision {revision}, and no other",
+            report.done
+        )?,
+        (findings, _) => table(findings).write(out, None)?,
+    }
+    if node.is_none() && report.ineligible > 0 {
+        let (count, name) = (report.ineligible, harmless(&object.name));
+        let namespace = harmless(&object.namespace);
+        let command = format!("kubectl mydaemonset why {name} <node> -n {namespace}");
+        writeln!(
+            io::stderr(),
+            "nodes that get no pod by their labels or taints: {count}; to see why: {command}"
+        )?;
+    }
+    Ok(())
+}
+
+fn table(findings: &[Finding]) -> Table {
+    let mut table = Table::new(&["NODE", "CAUSE", "SINCE", "WHAT TO DO"]);
+    for finding in findings {
+        let reason = &finding.reason;
+        let since = reason
+            .since
+            .map(|since| since.to_rfc3339_opts(SecondsFormat::Secs, true));
+        let advice = match reason.message.as_str() {
+            "" => finding.advice.clone(),
+            message => format!("{} ({message})", finding.advice),
+        };
+        table.row([
+            finding.node.clone(),
+            // The names of the causes are what scripts match, as reasons of conditions.
+            format!("{:?}", reason.cause),
+            since.unwrap_or_default(),
+            advice,
+        ]);
+    }
+    table
+}
+
+/// Everything that was found out.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    /// The newest revision.
+    revision: String,
+    state: &'a str,
+    reason: &'a str,
+    nodes: &'a [Finding],
+    /// How many nodes are not in `nodes`, since nothing is to be explained.
+    available_nodes: usize,
+    /// How many nodes are not in `nodes`, since no pod belongs there.
+    ineligible_nodes: usize,
+    /// The kinds of objects that the user may not list.
+    forbidden: &'a [&'static str],
+}
+
+fn json(
+    object: &Object,
+    report: &Report,
+    missing: &[&'static str],
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let answer = Answer {
+        namespace: &object.namespace,
+        name: &object.name,
+        revision: object.revision(),
+        state: object.state(),
+        reason: object.reason(),
+        nodes: &report.findings,
+        available_nodes: report.done,
+        ineligible_nodes: report.ineligible,
+        forbidden: missing,
+    };
+    let answer = serde_json::to_value(answer);
+    let answer = answer.map_err(|error| Failure::Message(error.to_string()))?;
+    print::json(&answer, out)
+}
