@@ -47,7 +47,7 @@ pub(super) struct Report {
     pub(super) findings: Vec<Finding>,
     /// How many nodes have an available pod of the newest revision and no other.
     pub(super) done: usize,
-    /// How many nodes have no pod, and should have none.
+    /// How many nodes have no pod, and should have none, unless one was asked for.
     pub(super) ineligible: usize,
     /// Whether there is a node, or a pod on a node, to report about.
     pub(super) is_known: bool,

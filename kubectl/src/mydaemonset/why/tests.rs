@@ -424,6 +424,10 @@ fn each_injected_cause_is_named_with_what_to_do() {
     let listed: BTreeSet<Cause> = ADVICE.iter().map(|(cause, _)| *cause).collect();
     assert_eq!(injected, listed);
     assert_eq!(listed.len(), ADVICE.len(), "one is listed twice");
+    let page = include_str!("../../../../docs/kubectl/mydaemonset.md");
+    for cause in listed {
+        assert!(page.contains(&format!("`{cause:?}`")), "{cause:?}");
+    }
 }
 
 #[test]
