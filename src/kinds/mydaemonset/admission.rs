@@ -4,7 +4,8 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value};
 
-use super::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
+use super::crd::{Canary, MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
+use super::decide::canary::{AUTOMATIC, DEFAULT_NODES, DEFAULT_SOAK, MANUAL, MAX_SOAK};
 use super::decide::placement;
 use super::decide::strategy::{
     Amount, DEFAULT_MAX_SURGE, DEFAULT_MAX_UNAVAILABLE, DEFAULT_WINDOW, ON_DELETE, ROLLING_UPDATE,
@@ -49,6 +50,12 @@ impl Rules for MyDaemonSetRules {
             let auto_pause = rolling.auto_pause.get_or_insert_default();
             auto_pause.enabled.get_or_insert(true);
             auto_pause.window_seconds.get_or_insert(DEFAULT_WINDOW);
+            if let Some(canary) = &mut rolling.canary {
+                let nodes = IntOrString::Int(DEFAULT_NODES.into());
+                canary.nodes.get_or_insert(nodes);
+                canary.soak_seconds.get_or_insert(DEFAULT_SOAK);
+                canary.promote.get_or_insert_with(|| AUTOMATIC.to_owned());
+            }
         }
     }
 
@@ -216,6 +223,9 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
             findings.check_number(&format!("{ROLLING}.autoPause.{name}"), value, 1..=i64::MAX);
         }
     }
+    if let Some(canary) = &rolling.canary {
+        check_canary(canary, findings);
+    }
     let mut amount = |name: &str, value: &Option<IntOrString>, default: u16| match value {
         None => Some(Amount::Nodes(default.into())),
         Some(value) => Amount::parse(value)
@@ -253,6 +263,30 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
                 "two pods on one node cannot share a host port: container {container:?} has {port}"
             ),
         ));
+    }
+}
+
+fn check_canary(canary: &Canary, findings: &mut Findings) {
+    let at = format!("{ROLLING}.canary");
+    if let Some(nodes) = &canary.nodes {
+        let why = match Amount::parse(nodes) {
+            Err(why) => Some(why),
+            Ok(amount) if amount.is_zero() => Some("must be at least 1 or \"1%\""),
+            Ok(_) => None,
+        };
+        if let Some(why) = why {
+            findings.fault(Fault::invalid(format!("{at}.nodes"), shown(nodes), why));
+        }
+    }
+    let soak = format!("{at}.soakSeconds");
+    findings.check_number(&soak, canary.soak_seconds, 0..=MAX_SOAK);
+    let promote = canary.promote.as_deref().unwrap_or(AUTOMATIC);
+    if ![AUTOMATIC, MANUAL].contains(&promote) {
+        let field = format!("{at}.promote");
+        findings.fault(Fault::not_supported(field, promote, &[AUTOMATIC, MANUAL]));
+    }
+    if let Some(labels) = &canary.node_selector {
+        placement::rules::check_labels(&format!("{at}.nodeSelector"), labels, findings);
     }
 }
 

@@ -6,6 +6,8 @@
 // Clippy takes columns of one type for duplicates.
 #![allow(clippy::duplicated_attributes)]
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt};
@@ -174,6 +176,14 @@ pub struct RollingUpdate {
         deserialize_with = "object_or_null"
     )]
     pub auto_pause: Option<AutoPause>,
+    /// Nodes that get a new revision before all others, which follow once it has been available there for a while. {} means
+    /// one node for ten minutes. Default: none, the roll-out goes on node by node.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "object_or_null"
+    )]
+    pub canary: Option<Canary>,
 }
 
 /// When a roll-out stops by itself. A node fails if it had an available pod of an older revision, and the pod of the
@@ -192,6 +202,32 @@ pub struct AutoPause {
     /// Default: 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_seconds: Option<i32>,
+}
+
+/// Which nodes get a new revision first, and when the others follow. Nodes that join meanwhile get the older revision. The
+/// revision of the last roll-out that was completed needs no canary: an undo goes to all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Canary {
+    /// On how many nodes: a number, 1 or more, or a percentage of the nodes that should have a pod, rounded up, from "1%"
+    /// to "100%". They are spread over the zones (the label topology.kubernetes.io/zone), in each in the order of their
+    /// names; nodes whose pod is not Ready come last. A canary that leaves, or takes no pods any more, is replaced. maxUnavailable,
+    /// maxSurge and partition hold as for other nodes. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "int_or_percent")]
+    pub nodes: Option<IntOrString>,
+    /// Only nodes with all these labels. Where there is none, the roll-out waits until it is approved. Default: any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// For how many seconds the revision must be available on all of them without the restart of a container, 0 to
+    /// 2592000 (30 days). A pod that becomes unready or restarts begins again. Default: 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soak_seconds: Option<i32>,
+    /// Automatic: the others follow after the soak. Manual: they follow when a user approves the revision (kubectl
+    /// mydaemonset approve), which sets the annotation apps.zhongmingmao.io/approve-revision to it. An approval ends the canary
+    /// at once, also under Automatic. Default: Automatic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promote: Option<String>,
 }
 
 /// What the operator saw last.
@@ -237,6 +273,9 @@ pub struct MyDaemonSetStatus {
     /// its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
+    /// The revision of the present spec, once it has passed its canary or was approved and until its roll-out is completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promoted_revision: Option<String>,
     /// The nodes that the roll-out was stopped for (Progressing=False, AutoPaused), the first 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_nodes: Vec<FailedNode>,
@@ -244,8 +283,9 @@ pub struct MyDaemonSetStatus {
     /// roll-out stopped because nodes failed. Migrating: the pods are changing hands, and left alone
     /// as long as the annotation apps.zhongmingmao.io/migration is there. Degraded: pods fail, or
     /// cannot be created or deleted. Rolling 37%: so many nodes have an available pod of the newest
-    /// revision and no other. WaitingForDeletion: the revision waits for that of a deleted object.
-    /// Unavailable: more pods are unavailable than a roll-out may take down. Paused, Partitioned,
+    /// revision and no other. Canary: the newest revision is tried on the canaries. WaitingForDeletion: the revision waits for
+    /// that of a deleted object. Unavailable: more pods are unavailable than a roll-out may take down. WaitingForApproval: the
+    /// canaries have soaked, and a user is to approve the revision. Paused, Partitioned,
     /// OnDelete, Cordoned: this holds the nodes that are left. Complete: no node is left that the
     /// roll-out could reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]

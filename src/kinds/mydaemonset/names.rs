@@ -30,6 +30,8 @@ pub const CHANGED_FROM_ANNOTATION: &str = "apps.zhongmingmao.io/changed-from";
 pub const CHANGE_CAUSE_ANNOTATION: &str = "kubernetes.io/change-cause";
 /// A user sets this annotation to the revision to resume its stopped roll-out.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
+/// A user sets this annotation to the revision to end its canary.
+pub const APPROVE_ANNOTATION: &str = "apps.zhongmingmao.io/approve-revision";
 /// While an object has this annotation, its pods are changing hands: the operator creates, deletes and adopts none. The
 /// value says who set it.
 pub const MIGRATION_ANNOTATION: &str = "apps.zhongmingmao.io/migration";

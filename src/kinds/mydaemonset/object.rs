@@ -6,9 +6,12 @@ use chrono::{DateTime, Utc};
 
 use super::admission::{MAX_HISTORY, MyDaemonSetRules};
 use super::crd::{MyDaemonSetSpec, RawMyDaemonSet};
+use super::decide::canary::Canary;
 use super::decide::placement::Placement;
 use super::decide::strategy::Strategy;
-use super::names::{CHANGE_CAUSE_ANNOTATION, MIGRATION_ANNOTATION, RESUME_ANNOTATION};
+use super::names::{
+    APPROVE_ANNOTATION, CHANGE_CAUSE_ANNOTATION, MIGRATION_ANNOTATION, RESUME_ANNOTATION,
+};
 use super::revision::{self, Content};
 use my_operator_admission::faults::join;
 use my_operator_admission::rules::decode_and_validate;
@@ -31,6 +34,8 @@ pub(crate) struct ObjectView {
     pub(crate) deleting: bool,
     /// The value of the annotation that resumes a stopped roll-out.
     pub(crate) resume: Option<String>,
+    /// The value of the annotation that ends the canary of a revision.
+    pub(crate) approve: Option<String>,
     /// The value of the annotation by which pods change hands.
     pub(crate) migration: Option<Box<str>>,
     /// The value of the annotation that says why the spec was changed.
@@ -52,6 +57,7 @@ pub(crate) struct ParsedSpec {
     /// needed only while a pod is built.
     pub(crate) canonical: Arc<str>,
     pub(crate) hash: String,
+    pub(crate) canary: Option<Canary>,
 }
 
 impl ObjectView {
@@ -61,6 +67,7 @@ impl ObjectView {
         asks(self) == asks(other)
             && self.uid == other.uid
             && self.resume == other.resume
+            && self.approve == other.approve
             && self.migration == other.migration
     }
 
@@ -68,6 +75,11 @@ impl ObjectView {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
+        let revision = |annotation: &str| {
+            let hash: Option<&String> = annotations.get(annotation);
+            hash.filter(|hash| hash.len() == revision::HASH_LEN)
+                .cloned()
+        };
         let parsed =
             decode_and_validate::<MyDaemonSetRules>(&name, &annotations, object.spec.text(), now);
         Self {
@@ -75,10 +87,8 @@ impl ObjectView {
             generation: metadata.generation,
             version: metadata.resource_version.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
-            resume: annotations
-                .get(RESUME_ANNOTATION)
-                .filter(|hash| hash.len() == revision::HASH_LEN)
-                .cloned(),
+            resume: revision(RESUME_ANNOTATION),
+            approve: revision(APPROVE_ANNOTATION),
             migration: annotations
                 .get(MIGRATION_ANNOTATION)
                 .map(|value| cut(value, MAX_MIGRATION_LEN).into()),
@@ -102,6 +112,7 @@ impl ParsedSpec {
             history: history(spec),
             hash: revision::hash(&canonical),
             canonical: canonical.into(),
+            canary: Canary::from_spec(spec),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::crd::MyDaemonSetStatus;
-use super::decide::observed::{Named, Observed};
+use super::decide::observed::{Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
 use super::names::MIGRATION_ANNOTATION;
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
@@ -38,10 +38,15 @@ pub const PARTITIONED: &str = "Partitioned";
 pub const CORDONED: &str = "Cordoned";
 /// So many revisions whose roll-out was completed are kept: to go back from one of them leads to another.
 const COMPLETE_REVISIONS: usize = 2;
+/// Reason of `Progressing=True`: the newest revision is on its canaries, which the other nodes wait for.
+pub const CANARY: &str = "Canary";
+/// Reason of `Progressing=False`: the canaries have soaked, and a user is to approve the revision.
+pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub(crate) const STANDS: [&str; 6] = [
+pub(crate) const STANDS: [&str; 7] = [
     AUTO_PAUSED,
+    WAITING_FOR_APPROVAL,
     ON_DELETE,
     PAUSED,
     PARTITIONED,
@@ -258,6 +263,7 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         complete_revisions: complete_revisions(input),
         update_revision: if_stored(input.update, &previous.update_revision),
         failed_nodes: observed.stopped_for.clone(),
+        promoted_revision: promoted_revision(input),
         ..previous.clone()
     };
     let progress = progress(input);
@@ -288,6 +294,15 @@ fn complete_revisions(input: &StatusInput<'_>) -> Vec<String> {
     let others = known.filter(|known| newest != Some(known));
     let all = newest.into_iter().chain(others);
     all.take(COMPLETE_REVISIONS).map(str::to_owned).collect()
+}
+
+/// The newest revision, if it has passed its canary and its roll-out is not at its end.
+fn promoted_revision(input: &StatusInput<'_>) -> Option<String> {
+    let canary = input.observed.canary.as_ref();
+    let passes = canary.is_some_and(|canary| canary.passed);
+    let is_promoted = passes || has_passed_canary(input.previous, input.update);
+    let is_under_way = input.update != input.current;
+    (is_promoted && is_under_way).then(|| input.update.to_owned())
 }
 
 /// The conditions in a word, for `kubectl get`: first what needs attention, then what is under way,
@@ -350,6 +365,9 @@ fn progress(input: &StatusInput<'_>) -> State {
     if !input.stored {
         return not_stored(input);
     }
+    if let Some(canary) = on_canary(input) {
+        return canary;
+    }
     if let Some(held) = held(input, before) {
         return held;
     }
@@ -376,6 +394,49 @@ fn not_stored(input: &StatusInput<'_>) -> State {
             let message = format!("revision {} cannot be stored yet", input.update);
             State::of(true, ROLLING_OUT, message)
         }
+    }
+}
+
+/// The state of a roll-out that has not gone beyond its canaries.
+fn on_canary(input: &StatusInput<'_>) -> Option<State> {
+    let (observed, update) = (input.observed, input.update);
+    let canary = observed.canary.as_ref()?;
+    if input.strategy.paused || canary.is_partitioned {
+        return None;
+    }
+    if canary.passed {
+        return Some(State::of(true, ROLLING_OUT, rolling_out(observed, update)));
+    }
+    let message = canary_message(canary, update);
+    Some(if canary.soaked {
+        let how = "it goes on when it is approved (kubectl mydaemonset approve)";
+        State::of(false, WAITING_FOR_APPROVAL, format!("{message}; {how}"))
+    } else {
+        State::of(true, CANARY, message)
+    })
+}
+
+/// On how many canaries the revision is available, and until when it must be.
+fn canary_message(canary: &OnCanary, update: &str) -> String {
+    let nodes = canary.nodes.len();
+    if nodes == 0 {
+        return format!(
+            "no node can be a canary for revision {update}: none that takes its pods is Ready, has the labels of canary.nodeSelector, and is not held; change the spec, or approve the revision (kubectl mydaemonset approve)"
+        );
+    }
+    let available = nodes - canary.missing.count;
+    let names = Named::new(canary.nodes.iter(), ToString::to_string);
+    let mut message =
+        format!("revision {update} is available on {available} of {nodes} canaries: {names}");
+    if canary.missing.count > 0 {
+        message = format!("{message}; not yet on {}", canary.missing);
+    }
+    match canary.soaks_until {
+        Some(until) if !canary.soaked => {
+            let until = until.to_rfc3339_opts(SecondsFormat::Secs, true);
+            format!("{message}; soaking until {until}")
+        }
+        _ => message,
     }
 }
 
@@ -525,10 +586,15 @@ pub(crate) fn was_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool 
     was_stopped || is_auto_paused(status, update)
 }
 
+/// Whether that revision has passed its canary, and its roll-out is not at its end.
+pub(crate) fn has_passed_canary(status: &MyDaemonSetStatus, update: &str) -> bool {
+    status.promoted_revision.as_deref() == Some(update)
+}
+
 /// Whether a roll-out is under way.
 pub(crate) fn is_rolling(status: &MyDaemonSetStatus) -> bool {
     let progressing = condition::get(&status.conditions, PROGRESSING);
-    progressing.is_some_and(|c| c.reason == ROLLING_OUT)
+    progressing.is_some_and(|c| [ROLLING_OUT, CANARY].contains(&c.reason.as_str()))
 }
 
 /// Why the roll-out stands, if it does: one of [`STANDS`].
@@ -547,6 +613,7 @@ pub(crate) fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus)
     before.observed_generation != after.observed_generation
         || before.current_revision != after.current_revision
         || before.update_revision != after.update_revision
+        || before.promoted_revision != after.promoted_revision
         || states(before).ne(states(after))
 }
 
@@ -557,6 +624,8 @@ pub(crate) fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> V
         change.invalid(),
         change.rollout_started(),
         change.nodes_excluded(),
+        change.canary_passed(),
+        change.waiting_for_approval(),
         change.auto_paused(),
         change.rollout_complete(),
         change.degraded(),
@@ -603,6 +672,19 @@ impl Change<'_> {
             && read_excluded(self.before).is_some();
         let excluded = read_excluded(self.after).filter(|_| !is_known)?;
         Some(warning("NodesExcluded", "RollOut", excluded.to_owned()))
+    }
+
+    fn canary_passed(&self) -> Option<NewEvent> {
+        let passed = self.after.promoted_revision.as_deref()?;
+        let is_known = has_passed_canary(self.before, passed);
+        let note = format!("revision {passed} has passed its canary: the other nodes follow");
+        (!is_known).then(|| normal("CanaryPassed", note))
+    }
+
+    fn waiting_for_approval(&self) -> Option<NewEvent> {
+        let condition = self.became(PROGRESSING, "False");
+        let condition = condition.filter(|c| c.reason == WAITING_FOR_APPROVAL)?;
+        Some(normal(WAITING_FOR_APPROVAL, condition.message.clone()))
     }
 
     fn auto_paused(&self) -> Option<NewEvent> {

@@ -12,6 +12,7 @@ use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::RevisionView;
+use crate::kinds::mydaemonset::status::has_passed_canary;
 
 /// What to do, and what else follows from the same observations.
 pub(super) struct Plan {
@@ -56,13 +57,19 @@ pub(super) fn plan(
         stopped_for,
         resumed: pass.object.resume.as_deref() == Some(update),
         now: pass.now,
+        canary: spec
+            .canary
+            .as_ref()
+            .filter(|_| !has_passed_canary(before, update)),
+        approved: pass.object.approve.as_deref() == Some(update),
     });
     memory.rollout = Some(state);
     // Where nothing is held, no node gets its own revision again. Without this, it would be
     // remembered as long as the node exists.
     let strategy = &spec.strategy;
-    let is_held = strategy.paused || strategy.partition > 0 || !stored;
-    if !is_held && !decision.observed.auto_paused {
+    let observed = &decision.observed;
+    let is_held = strategy.paused || strategy.partition > 0 || !stored || observed.canary.is_some();
+    if !is_held && !observed.auto_paused {
         for node in idle {
             memory.nodes.forget_last(&node);
         }

@@ -106,8 +106,12 @@ impl<'a> StatusWriter<'a> {
             "status": after,
         });
         // A merge patch removes only what it names.
-        if after.failed_nodes.is_empty() && !self.before.status.failed_nodes.is_empty() {
+        let before = &self.before.status;
+        if after.failed_nodes.is_empty() && !before.failed_nodes.is_empty() {
             patch["status"]["failedNodes"] = Value::Null;
+        }
+        if after.promoted_revision.is_none() && before.promoted_revision.is_some() {
+            patch["status"]["promotedRevision"] = Value::Null;
         }
         let params = write::patch_params();
         let api = Api::<RawMyDaemonSet>::namespaced(context.client.clone(), &key.namespace);

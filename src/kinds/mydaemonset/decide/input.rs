@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::canary::Canary;
 use super::placement::Placement;
 use super::strategy::Strategy;
 use crate::kinds::mydaemonset::crd::FailedNode;
@@ -80,4 +81,19 @@ pub(crate) struct RolloutInput<'a> {
     /// Whether a user resumed this roll-out in spite of failing nodes.
     pub(crate) resumed: bool,
     pub(crate) now: DateTime<Utc>,
+    /// The canary that the spec asks for, unless the status says that the newest revision has passed it.
+    pub(crate) canary: Option<&'a Canary>,
+    /// Whether a user ended the canary of the newest revision.
+    pub(crate) approved: bool,
+}
+
+impl<'a> RolloutInput<'a> {
+    /// The canary that the newest revision has to pass before more nodes get it. The revision of the last completed roll-out
+    /// has none: an undo must not wait.
+    pub(crate) fn canary(&self) -> Option<&'a Canary> {
+        let revisions = &self.revisions;
+        let is_new = revisions.stored && revisions.update != revisions.current;
+        let is_rolled_out = is_new && !self.strategy.on_delete;
+        self.canary.filter(|_| is_rolled_out)
+    }
 }

@@ -1,6 +1,9 @@
 //! What is observed of all nodes together, for the status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
 
 use crate::kinds::mydaemonset::crd::FailedNode;
 
@@ -94,6 +97,23 @@ impl Excluded {
     }
 }
 
+/// A canary that the newest revision has not passed, or that ends now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OnCanary {
+    /// The canaries.
+    pub(crate) nodes: BTreeSet<Arc<str>>,
+    /// Those of them without an available pod of the revision, or with an old pod beside it, and why.
+    pub(crate) missing: ByCause,
+    /// Until when the revision must stay available on all of them without a restart; `None` while it is not.
+    pub(crate) soaks_until: Option<DateTime<Utc>>,
+    /// Whether it did.
+    pub(crate) soaked: bool,
+    /// Whether it is over: the other nodes get the revision as soon as the status says so.
+    pub(crate) passed: bool,
+    /// Whether the partition holds every node that is left.
+    pub(crate) is_partitioned: bool,
+}
+
 /// What is observed, for the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Observed {
@@ -143,4 +163,6 @@ pub(crate) struct Observed {
     pub(crate) auto_paused: bool,
     /// Whether every node that the roll-out waits for has an available pod of the newest revision and no other.
     pub(crate) complete: bool,
+    /// The canary that comes before the other nodes.
+    pub(crate) canary: Option<OnCanary>,
 }

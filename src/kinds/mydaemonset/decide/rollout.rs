@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::canary::{Candidate, choose};
 use super::decision::{Decision, Delete, DeleteReason};
 use super::input::RolloutInput;
 use super::node::flags::{NodeFlag, NodeFlags, Verdict};
 use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
-use super::observed::{ByCause, Excluded, Named, Observed};
+use super::observed::{ByCause, Excluded, Named, Observed, OnCanary};
 use super::strategy::Strategy;
 use crate::kinds::mydaemonset::crd::FailedNode;
 
@@ -56,6 +57,7 @@ struct InputKey {
     known: BTreeMap<String, i64>,
     grace: TimeDelta,
     stored: bool,
+    on_canary: bool,
 }
 
 impl InputKey {
@@ -72,6 +74,7 @@ impl InputKey {
                 .collect(),
             grace: input.grace,
             stored: input.revisions.stored,
+            on_canary: input.canary().is_some(),
         }
     }
 }
@@ -84,11 +87,16 @@ struct Held {
     auto_paused: bool,
     /// This node and those after it, by name.
     from: Option<Arc<str>>,
+    /// All nodes but these, while the newest revision is on its canaries.
+    canaries: Option<BTreeSet<Arc<str>>>,
 }
 
 impl Held {
     fn has(&self, node: &str) -> bool {
-        self.all || self.from.as_deref().is_some_and(|from| node >= from)
+        let canaries = self.canaries.as_ref();
+        self.all
+            || self.from.as_deref().is_some_and(|from| node >= from)
+            || canaries.is_some_and(|canaries| !canaries.contains(node))
     }
 }
 
@@ -174,13 +182,15 @@ impl RolloutState {
         self.decided_at = input.now;
         // None of these flags depends on what is held.
         let limits = Limits::new(&input.strategy, self.count(NodeFlag::Base));
-        let auto_paused = self.is_auto_paused(&limits, input);
-        self.update_held(auto_paused, input);
+        let canaries = self.canaries(input);
+        let auto_paused = self.is_auto_paused(&limits, canaries.as_ref(), input);
+        self.update_held(auto_paused, canaries, input);
         let mut decision = Decision {
             observed: self.observe(&limits, auto_paused, input),
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
+        self.soak(input, &mut decision);
         for name in &self.names[NodeFlag::Acting as usize] {
             if let Some(node_state) = self.node_state(name, input) {
                 node_state.plan(input, &mut decision);
@@ -274,11 +284,68 @@ impl RolloutState {
         }
     }
 
+    /// The nodes that get the newest revision before all others, if a canary comes first.
+    fn canaries(&self, input: &RolloutInput<'_>) -> Option<BTreeSet<Arc<str>>> {
+        let canary = input.canary()?;
+        let from = self.boundary(input.strategy.partition);
+        let candidates = self.entries.iter().filter_map(|(name, entry)| {
+            let is_behind = entry.verdict.flags.has_nth(NodeFlag::Behind as usize);
+            let is_free = is_behind && from.as_ref().is_none_or(|from| name < from);
+            Candidate::new(name, &entry.on_node, is_free, canary, input)
+        });
+        let count = canary.nodes.scaled(self.count(NodeFlag::Base)).max(1);
+        Some(choose(candidates.collect(), count))
+    }
+
+    /// Observes how far the newest revision is on its canaries.
+    fn soak(&self, input: &RolloutInput<'_>, decision: &mut Decision) {
+        let (Some(canary), Some(nodes)) = (input.canary(), &self.held.canaries) else {
+            return;
+        };
+        let soaked_at = |name: &Arc<str>| {
+            let node_state = self.node_state(name, input)?;
+            node_state.soaked_at(canary.soak, input)
+        };
+        let missing: BTreeSet<&Arc<str>> = nodes
+            .iter()
+            .filter(|name| soaked_at(name).is_none())
+            .collect();
+        let why = |name: &Arc<str>| {
+            let node_state = self.node_state(name, input);
+            let why = node_state.map(|node_state| node_state.why_unreached(input));
+            why.unwrap_or_default()
+        };
+        let until = nodes.iter().filter_map(soaked_at).max();
+        let soaks_until = until.filter(|_| missing.is_empty());
+        // Where every node has the revision, or none should, nothing is left to protect.
+        let is_needless = nodes.is_empty() && self.count(NodeFlag::Behind) == 0;
+        let soaked = is_needless || soaks_until.is_some_and(|until| until <= input.now);
+        let first_behind = self.names[NodeFlag::Behind as usize].first();
+        let partition = self.held.from.as_ref();
+        let on_canary = OnCanary {
+            nodes: nodes.clone(),
+            missing: ByCause::new(missing.into_iter(), why),
+            soaks_until,
+            soaked,
+            passed: input.approved || (soaked && !canary.manual) || is_needless,
+            is_partitioned: nodes.is_empty() && partition.is_some() && partition == first_behind,
+        };
+        if let Some(until) = soaks_until.filter(|_| !on_canary.soaked) {
+            decision.requeue_at(until);
+        }
+        decision.observed.canary = Some(on_canary);
+    }
+
     /// Whether the roll-out is stopped because of failing nodes. Only a new revision or a
     /// resumption ends that: cordons, taints, lost nodes and `OnDelete` hide the nodes that it was
     /// stopped for, and they come back. Except for nodes that went NotReady and were deleted: they
     /// left the cluster, and say nothing about the revision.
-    fn is_auto_paused(&self, limits: &Limits, input: &RolloutInput<'_>) -> bool {
+    fn is_auto_paused(
+        &self,
+        limits: &Limits,
+        canaries: Option<&BTreeSet<Arc<str>>>,
+        input: &RolloutInput<'_>,
+    ) -> bool {
         let revisions = &input.revisions;
         let Some(auto_pause) = input.strategy.auto_pause else {
             return false;
@@ -286,7 +353,10 @@ impl RolloutState {
         if revisions.update == revisions.current || input.resumed {
             return false;
         }
-        let most = auto_pause.max_failures.unwrap_or(limits.unavailable).max(1);
+        let most = auto_pause.max_failures.unwrap_or(limits.unavailable);
+        // There may be fewer canaries than nodes that may fail.
+        let most = canaries.map_or(most, |canaries| most.min(canaries.len()));
+        let most = most.max(1);
         let tripped = self.count(NodeFlag::FailedCanary) >= most
             && self.count(NodeFlag::Behind) > 0
             && !input.strategy.on_delete;
@@ -326,20 +396,27 @@ impl RolloutState {
         failing.collect()
     }
 
-    /// Sets the nodes that stay on their revision: all of them, or as many as the partition says.
+    /// Sets the nodes that stay on their revision: all of them, all but the canaries, or as many as the partition says.
     /// Judges again those for which that changed.
-    fn update_held(&mut self, auto_paused: bool, input: &RolloutInput<'_>) {
+    fn update_held(
+        &mut self,
+        auto_paused: bool,
+        canaries: Option<BTreeSet<Arc<str>>>,
+        input: &RolloutInput<'_>,
+    ) {
         let held = Held {
             all: input.strategy.paused || auto_paused || !input.revisions.stored,
             auto_paused,
             from: self.boundary(input.strategy.partition),
+            canaries,
         };
         if held == self.held {
             return;
         }
         let before = std::mem::replace(&mut self.held, held);
         let after = &self.held;
-        let is_same = (before.all, before.auto_paused) == (after.all, after.auto_paused);
+        let is_same = (before.all, before.auto_paused, &before.canaries)
+            == (after.all, after.auto_paused, &after.canaries);
         let between = match (&before.from, &after.from) {
             (Some(a), Some(b)) if is_same => (Bound::Included(a.min(b)), Bound::Excluded(a.max(b))),
             _ => (Bound::Unbounded, Bound::Unbounded),
@@ -419,7 +496,11 @@ impl RolloutState {
             },
             left_out: named(NodeFlag::LeftOut, &left_out),
             auto_paused,
-            complete: !auto_paused && input.revisions.stored && self.is_complete(),
+            complete: !auto_paused
+                && input.revisions.stored
+                && input.canary().is_none()
+                && self.is_complete(),
+            canary: None,
         }
     }
 

@@ -76,9 +76,20 @@ pub struct PodView {
     pub trouble: Option<Box<str>>,
     /// The most restarts of any of its containers that crashed.
     pub restarts: u32,
+    /// The last restart of any of its containers.
+    pub last_restart: Option<Restart>,
     /// `metadata.resourceVersion` of a pod that is not Ready. Others do not need it, and it would
     /// make an event of every change.
     pub version: Option<Box<str>>,
+}
+
+/// The last restart of a container in a pod, whatever ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// How many restarts of all containers there were.
+    pub count: u64,
+    /// When the container ended.
+    pub at: DateTime<Utc>,
 }
 
 /// Reasons of a waiting container that are not part of an ordinary start.
@@ -138,6 +149,10 @@ impl PodView {
             initialized: condition_since(&pod.status, "Initialized", "True").map(|t| t.min(now)),
             trouble: trouble(&pod.status).map(Into::into),
             restarts: restarts(&pod.status),
+            last_restart: last_restart(&pod.status, now).map(|restart| Restart {
+                at: bounded(restart.at),
+                ..restart
+            }),
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
         }
@@ -151,6 +166,10 @@ impl PodView {
         if let Some(before) = before.filter(|before| before.uid == self.uid) {
             if before.ready_by_kubelet == self.ready_by_kubelet {
                 self.ready_since = before.ready_since;
+            }
+            let restarts = |pod: &Self| pod.last_restart.map(|restart| restart.count);
+            if restarts(before) == restarts(&self) {
+                self.last_restart = before.last_restart;
             }
             // A pod that has ended stays ended.
             self.ended = self.ended.and(before.ended).or(self.ended);
@@ -273,6 +292,18 @@ fn restarts(status: &WatchedStatus) -> u32 {
         .unwrap_or_default()
 }
 
+/// The last restart of any container. One of which the status does not say when it was counts as seen just now.
+fn last_restart(status: &WatchedStatus, now: DateTime<Utc>) -> Option<Restart> {
+    let restarted = || containers(status).filter(|c| c.restart_count > 0);
+    let ended = |c: &WatchedContainer| c.last_state.terminated.as_ref()?.finished_at;
+    let at = restarted().map(|c| ended(c).unwrap_or(now)).max()?;
+    let counts = restarted().map(|c| u64::try_from(c.restart_count).unwrap_or_default());
+    Some(Restart {
+        count: counts.sum(),
+        at,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -357,9 +388,39 @@ mod tests {
                 ready_since: Some(at(30)),
                 ready_by_kubelet: Some(at(30)),
                 restarts: 2,
+                // The status does not say when.
+                last_restart: Some(Restart {
+                    count: 2,
+                    at: at(100)
+                }),
                 ..PodView::default()
             }
         );
+    }
+
+    #[test]
+    fn the_last_restart_of_a_container_is_read_whatever_ended_it() {
+        let seen = |counts: [i32; 2], now| {
+            let ended = |reason: &str, at: &str| json!({"terminated": {"reason": reason, "exitCode": 143, "finishedAt": at}});
+            let view = json!({"metadata": {"uid": "u", "creationTimestamp": "1970-01-01T00:00:10Z"},
+                "status": {"phase": "Running",
+                "containerStatuses": [{"restartCount": counts[0], "lastState": ended("Error", "1970-01-01T00:00:50Z")}],
+                "initContainerStatuses": [{"restartCount": counts[1], "lastState": ended("Error", "1970-01-01T00:03:20Z")}]}});
+            pod(view, now)
+        };
+        let last = |count, second| {
+            let at = at(second);
+            Some(Restart { count, at })
+        };
+        assert_eq!(seen([0, 0], 100).last_restart, None);
+        assert_eq!(seen([2, 0], 100).last_restart, last(2, 50));
+        // The kubelet's clock is ahead: no event of the pod moves the instant.
+        let first = seen([2, 1], 100);
+        assert_eq!(first.last_restart, last(3, 100));
+        let later = seen([2, 1], 150).after(Some(&first));
+        assert_eq!(later.last_restart, last(3, 100));
+        let again = seen([2, 2], 150).after(Some(&first));
+        assert_eq!(again.last_restart, last(4, 150));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::decision::{Claim, Create, Delete, DeleteReason};
 use super::input::{Last, RolloutInput};
@@ -220,7 +220,7 @@ impl<'a> NodeState<'a> {
 
     /// The older revision that a node without a pod gets while it is held: the one that it had.
     /// Under an auto-pause, a node that joins gets the previous one, since the newest was just
-    /// found bad.
+    /// found bad; and during a canary, since it was not found good yet.
     fn kept(
         &self,
         node: &NodeView,
@@ -229,7 +229,8 @@ impl<'a> NodeState<'a> {
     ) -> Option<&'a str> {
         let revisions = &input.revisions;
         let joins = self.joined(node, input);
-        if joins && !(self.stance.auto_paused && newest == Eligibility::Run) {
+        let is_doubted = self.stance.auto_paused || input.canary().is_some();
+        if joins && !(is_doubted && newest == Eligibility::Run) {
             return None;
         }
         let is_known = |hash: &&str| revisions.known.contains_key(hash);
@@ -240,7 +241,7 @@ impl<'a> NodeState<'a> {
             None if newest == Eligibility::Leave && input.revisions.stored => None,
             None => Some(revisions.current).filter(is_known).or_else(|| {
                 // After a migration, nothing is known of the revision of the pods: any other is better than one that fails.
-                revisions.previous().filter(|_| self.stance.auto_paused)
+                revisions.previous().filter(|_| is_doubted)
             }),
         };
         kept.filter(|kept| *kept != revisions.update)
@@ -286,6 +287,21 @@ impl<'a> NodeState<'a> {
     fn is_proven(&self, new: &PodView, input: &RolloutInput<'_>) -> bool {
         let silent_since = self.silent_since();
         is_available(new, input) && silent_since.is_none_or(|since| since < new.created)
+    }
+
+    /// When the newest revision will have been available for that long on this node without a restart, and no pod of another
+    /// be there; `None` while it is not available.
+    pub(super) fn soaked_at(
+        &self,
+        soak: TimeDelta,
+        input: &RolloutInput<'_>,
+    ) -> Option<DateTime<Utc>> {
+        let new = self.new.filter(|new| self.is_proven(new, input))?;
+        // A container may restart so fast that the pod stays Ready.
+        let restarted = new.last_restart.map(|restart| restart.at);
+        let since = new.ready_since.max(restarted)?;
+        let is_alone = self.is_done(input);
+        is_alone.then(|| since + input.strategy.min_ready + soak)
     }
 
     /// Since when the node has been unavailable for another reason than this roll-out, as far as

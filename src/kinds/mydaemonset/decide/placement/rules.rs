@@ -5,6 +5,8 @@
 //! find a misspelt member either. Rules and words are those of Kubernetes' `ValidateNodeSelector`
 //! and its helpers (`pkg/apis/core/validation/validation.go`).
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::{NODE_NAME, is_key, is_value, line, list, node_selector_terms, text};
@@ -67,6 +69,25 @@ fn check_selector(at: &str, spec: &Map<String, Value>, findings: &mut Findings) 
             Some(_) => continue,
         };
         findings.fault(fault.at_key(key));
+    }
+}
+
+/// Judges labels that nodes must have.
+pub(crate) fn check_labels(at: &str, labels: &BTreeMap<String, String>, findings: &mut Findings) {
+    if labels.len() > MAX_SIZE {
+        findings.fault(Fault::forbidden(
+            at,
+            &format!("may have at most {MAX_SIZE} labels"),
+        ));
+        return;
+    }
+    for (key, value) in labels {
+        if !is_key(key) {
+            findings.fault(Fault::invalid(at, key.as_str(), NO_KEY));
+        }
+        if !is_value(value) {
+            findings.fault(Fault::invalid(at, value.as_str(), NO_VALUE).at_key(key));
+        }
     }
 }
 
