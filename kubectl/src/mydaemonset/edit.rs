@@ -4,7 +4,8 @@
 //! object has its `resourceVersion` too, and the API server rejects it with a conflict if the object changed meanwhile.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use my_operator::kinds::mydaemonset::names::RESUME_ANNOTATION;
+use my_operator::kinds::mydaemonset::names::{APPROVE_ANNOTATION, RESUME_ANNOTATION};
+use my_operator::kinds::mydaemonset::status::WAITING_FOR_APPROVAL;
 use serde_json::{Map, Value, json};
 
 use super::history::{RESTARTED_AT, Revision};
@@ -88,6 +89,23 @@ pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
     Ok(Edit::merge(object, fields, "resumed"))
 }
 
+/// Ends the canary: the revision goes to the other nodes. The annotation names the revision: should the spec change
+/// meanwhile, it has no effect.
+pub(crate) fn approve(object: &Object) -> Result<Edit, String> {
+    check_strategy(object, "an approval")?;
+    if object.on_canaries().is_none() {
+        return Err(error(object, "is not on its canaries"));
+    }
+    let operation = if object.progress() == WAITING_FOR_APPROVAL {
+        "approved"
+    } else {
+        "approved before its soak was over"
+    };
+    let revision = object.revision();
+    let fields = json!({"metadata": {"annotations": {APPROVE_ANNOTATION: revision}}});
+    Ok(Edit::merge(object, fields, operation))
+}
+
 /// Replaces every pod by one of the same content, node by node.
 pub(crate) fn restart(object: &Object, now: DateTime<Utc>) -> Result<Edit, String> {
     if object.strategy().paused {
@@ -146,13 +164,12 @@ pub(crate) fn undo(object: &Object, to: &Revision) -> Edit {
         };
     }
     let annotations = object.raw.metadata.annotations.as_ref();
-    if annotations.is_some_and(|all| all.contains_key(RESUME_ANNOTATION)) {
-        // It would resume the same revision at once, should it come back from a file, however its pods fail.
-        let path = format!(
-            "/metadata/annotations/{}",
-            RESUME_ANNOTATION.replace('/', "~1")
-        );
-        operations.push(json!({"op": "remove", "path": path}));
+    // They would let the same revision go on at once, should it come back from a file, however its pods fail.
+    for annotation in [RESUME_ANNOTATION, APPROVE_ANNOTATION] {
+        if annotations.is_some_and(|all| all.contains_key(annotation)) {
+            let path = format!("/metadata/annotations/{}", annotation.replace('/', "~1"));
+            operations.push(json!({"op": "remove", "path": path}));
+        }
     }
     for (field, value) in [("uid", &object.uid), ("resourceVersion", &object.version)] {
         let path = format!("/metadata/{field}");
@@ -244,6 +261,40 @@ mod tests {
         let (both, _) = merge(resume(&stopped(&json!({"paused": true}))));
         assert_eq!(both["metadata"]["annotations"], annotation);
         assert_eq!(both["spec"], by_hand["spec"]);
+    }
+
+    fn on_canary(reason: &str, revision: &str) -> Object {
+        let spec =
+            json!({"image": "nginx:1.29", "updateStrategy": {"rollingUpdate": {"canary": {}}}});
+        let condition = json!({"type": "Progressing", "status": "True", "reason": reason, "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        object(
+            &spec,
+            &json!({"updateRevision": revision, "conditions": [condition]}),
+        )
+    }
+
+    #[test]
+    fn an_approval_names_the_revision() {
+        let (patch, operation) = merge(approve(&on_canary("WaitingForApproval", "5djmrzzhj3")));
+        let annotation = json!({"apps.zhongmingmao.io/approve-revision": "5djmrzzhj3"});
+        assert_eq!(
+            patch,
+            json!({"metadata": {"uid": "u", "annotations": annotation}})
+        );
+        assert_eq!(operation, "approved");
+        let (_, early) = merge(approve(&on_canary("Canary", "5djmrzzhj3")));
+        assert_eq!(early, "approved before its soak was over");
+        for other in [
+            plain(),
+            on_canary("RollingOut", "5djmrzzhj3"),
+            on_canary("Canary", "zzzzzzzzzz"),
+        ] {
+            assert_eq!(
+                approve(&other).unwrap_err(),
+                "mydaemonsets.apps.zhongmingmao.io \"web\" is not on its canaries"
+            );
+        }
     }
 
     #[test]

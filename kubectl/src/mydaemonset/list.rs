@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use my_operator::kinds::mydaemonset::status::{
-    AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, UNAVAILABLE,
+    AUTO_PAUSED, CANARY, COMPLETE, DEGRADED, INVALID, UNAVAILABLE, WAITING_FOR_APPROVAL,
 };
 
 use super::cluster;
@@ -15,7 +15,13 @@ use crate::print::none_in;
 use crate::terminal::{self, Table};
 
 /// The states that need a user, the worst first.
-const TROUBLES: [&str; 4] = [INVALID, AUTO_PAUSED, DEGRADED, UNAVAILABLE];
+const TROUBLES: [&str; 5] = [
+    INVALID,
+    AUTO_PAUSED,
+    DEGRADED,
+    UNAVAILABLE,
+    WAITING_FOR_APPROVAL,
+];
 /// The beginning of the state of a roll-out under way: `Rolling 37%`.
 const ROLLING: &str = "Rolling";
 
@@ -87,7 +93,8 @@ impl Row {
     /// The lower, the earlier in the table: what needs a user, what is under way, the rest.
     fn rank(&self) -> usize {
         let trouble = TROUBLES.iter().position(|state| *state == self.state);
-        let is_under_way = self.state.starts_with(ROLLING) || self.state == UNOBSERVED;
+        let is_under_way =
+            self.state.starts_with(ROLLING) || [CANARY, UNOBSERVED].contains(&self.state.as_str());
         trouble.unwrap_or(TROUBLES.len() + usize::from(!is_under_way))
     }
 }
@@ -161,6 +168,8 @@ mod tests {
             ("e", "Unavailable"),
             ("f", "AutoPaused"),
             ("g", "Complete"),
+            ("j", "Canary"),
+            ("k", "WaitingForApproval"),
         ];
         let mut rows: Vec<Row> = states.map(|(name, state)| of_state(name, state)).into();
         // A status of an earlier spec, and an object that was stored without the schema.
@@ -177,7 +186,7 @@ mod tests {
             .skip(1)
             .filter_map(|line| line.chars().next())
             .collect();
-        assert_eq!(names, "ifdechabg", "{text}");
+        assert_eq!(names, "ifdekchjabg", "{text}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemo
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
 use my_operator::kinds::mydaemonset::revision::{Content, hash};
 use my_operator::kinds::mydaemonset::status::{
-    AVAILABLE, DEGRADED, INVALID, PROGRESSING, UNAVAILABLE, is_auto_paused,
+    AVAILABLE, DEGRADED, INVALID, PROGRESSING, UNAVAILABLE, is_auto_paused, on_canaries,
 };
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition};
 use serde::Deserialize as _;
@@ -129,6 +129,12 @@ impl Object {
     /// Whether the roll-out of the present spec stopped by itself. A status about an earlier spec does not count.
     pub(crate) fn is_auto_paused(&self) -> bool {
         is_auto_paused(&self.status, &self.revision())
+    }
+
+    /// Whether the present spec is on its canaries, and whether it is available on all of them.
+    pub(crate) fn on_canaries(&self) -> Option<bool> {
+        let is_this = self.status.update_revision.as_deref() == Some(&self.revision());
+        on_canaries(&self.status).filter(|_| is_this)
     }
 
     /// The revisions of the last roll-outs that are known to have been completed, the latest first.

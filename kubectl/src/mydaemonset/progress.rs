@@ -5,7 +5,8 @@
 //! and so waits for ever for a node that is down or cordoned.
 
 use my_operator::kinds::mydaemonset::status::{
-    COMPLETE, CORDONED, DEGRADED, MIGRATING, PARTITIONED, PROGRESSING, STALLED, is_migrating,
+    CANARY, COMPLETE, CORDONED, DEGRADED, MIGRATING, PARTITIONED, PROGRESSING, STALLED,
+    WAITING_FOR_APPROVAL, is_migrating,
 };
 use my_operator_runtime::reconcile::condition::ACCEPTED;
 
@@ -70,6 +71,12 @@ pub(crate) fn progress(
         MIGRATING => waiting(format!(
             "Waiting for daemon set {name:?} rollout to finish: its pods are changing hands..."
         )),
+        CANARY => waiting(format!(
+            "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and are tried as canaries..."
+        )),
+        WAITING_FOR_APPROVAL => waiting(format!(
+            "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and wait for approval..."
+        )),
         _ if updated < desired => waiting(format!(
             "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated..."
         )),
@@ -119,8 +126,19 @@ fn note(object: &Object) -> Option<String> {
     if let Some(paused) = paused(object) {
         return Some(paused);
     }
-    let degraded = object.condition(DEGRADED).filter(|c| c.status == "True")?;
-    Some(format!("{}: {}", degraded.reason, degraded.message))
+    if let Some(degraded) = object.condition(DEGRADED).filter(|c| c.status == "True") {
+        return Some(format!("{}: {}", degraded.reason, degraded.message));
+    }
+    let progressing = object.condition(PROGRESSING)?;
+    match progressing.reason.as_str() {
+        CANARY => Some(progressing.message.clone()),
+        WAITING_FOR_APPROVAL => {
+            let [name, namespace] = [&object.name, &object.namespace];
+            let command = format!("kubectl mydaemonset approve {name} -n {namespace}");
+            Some(format!("waiting for approval; go on with: {command}"))
+        }
+        _ => None,
+    }
 }
 
 /// That a user paused it, if so: also after a roll-out, since the next one will wait.
@@ -188,6 +206,18 @@ mod tests {
                 [3, 1, 3],
                 "Paused",
                 "Waiting for daemon set \"web\" rollout to finish: 1 out of 3 new pods have been updated...",
+                false,
+            ),
+            (
+                [3, 1, 3],
+                "Canary",
+                "Waiting for daemon set \"web\" rollout to finish: 1 out of 3 new pods have been updated, and are tried as canaries...",
+                false,
+            ),
+            (
+                [3, 1, 3],
+                "WaitingForApproval",
+                "Waiting for daemon set \"web\" rollout to finish: 1 out of 3 new pods have been updated, and wait for approval...",
                 false,
             ),
             (
@@ -291,6 +321,13 @@ mod tests {
         assert_eq!(
             text,
             "paused; go on with: kubectl mydaemonset rollout resume web -n shop"
+        );
+        let canary = note(&spec(), &status([3, 1, 3], "Canary"));
+        assert_eq!(canary.as_deref(), Some("the message"));
+        let waits = note(&spec(), &status([3, 1, 3], "WaitingForApproval")).unwrap();
+        assert_eq!(
+            waits,
+            "waiting for approval; go on with: kubectl mydaemonset approve web -n shop"
         );
         let mut degraded = status([3, 1, 2], "RollingOut");
         degraded["conditions"] = json!([condition("Degraded", "True", "PodsFail")]);

@@ -41,6 +41,8 @@ pub(super) enum Verb {
     Pause(Change),
     /// Let the roll-out go on: one that was paused, or one that stopped by itself
     Resume(Resume),
+    /// Let a new revision go on from its canaries to the other nodes
+    Approve(Change),
     /// Replace every pod, node by node
     Restart(Change),
     /// Keep so many nodes on the revision that they have
@@ -136,6 +138,7 @@ impl Verb {
             Self::History(history) => history.run(connection).await,
             Self::Undo(undo) => undo.run(connection).await,
             Self::Pause(write) => write.run(connection, edit::pause).await,
+            Self::Approve(write) => write.run(connection, edit::approve).await,
             Self::Restart(write) => {
                 let restart = |object: &Object| edit::restart(object, Utc::now());
                 write.run(connection, restart).await

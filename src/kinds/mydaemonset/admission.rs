@@ -383,6 +383,13 @@ mod tests {
                            "autoPause": {"enabled": true, "windowSeconds": 600}}}}),
             ),
             (
+                json!({"updateStrategy": {"rollingUpdate": {"canary": {}}}}),
+                json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate",
+                       "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false,
+                           "autoPause": {"enabled": true, "windowSeconds": 600},
+                           "canary": {"nodes": 1, "soakSeconds": 600, "promote": "Automatic"}}}}),
+            ),
+            (
                 json!({"updateStrategy": {"type": "OnDelete"}}),
                 json!({"minReadySeconds": 0, "revisionHistoryLimit": 10,
                        "updateStrategy": {"type": "OnDelete"}}),
@@ -420,6 +427,8 @@ mod tests {
             json!({"image": "nginx:1.29", "minReadySeconds": 7, "revisionHistoryLimit": 1,
                    "updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%", "partition": 3, "paused": true}}}),
             json!({"image": "nginx:1.29", "updateStrategy": {"type": "OnDelete"}}),
+            json!({"image": "nginx:1.29", "updateStrategy": {"rollingUpdate": {"canary": {"nodes": "1%",
+                   "nodeSelector": {"example.com/canary": "", "a": "b"}, "soakSeconds": 0, "promote": "Manual"}}}}),
         ] {
             assert_eq!(warnings(&spec), Vec::<String>::new(), "{spec}");
         }
@@ -524,6 +533,38 @@ mod tests {
                 json!({"image": "a:1", "template": {"spec": {"hostNetwork": true, "containers": [{"name": "app", "ports": [{"containerPort": 81}]}]}},
                        "updateStrategy": {"rollingUpdate": {"maxSurge": "1%"}}}),
                 format!("{at}.maxSurge: Forbidden: two pods on one node cannot share a host port: container \"app\" has 81"),
+            ),
+            (
+                rolling(json!({"canary": {"nodes": 0}})),
+                format!("{at}.canary.nodes: Invalid value: 0: must be at least 1 or \"1%\""),
+            ),
+            (
+                rolling(json!({"canary": {"nodes": "0%"}})),
+                format!("{at}.canary.nodes: Invalid value: \"0%\": must be at least 1 or \"1%\""),
+            ),
+            (
+                rolling(json!({"canary": {"nodes": "101%"}})),
+                format!("{at}.canary.nodes: Invalid value: \"101%\": must not be greater than 100%"),
+            ),
+            (
+                rolling(json!({"canary": {"soakSeconds": -1}})),
+                format!("{at}.canary.soakSeconds: Invalid value: -1: must be greater than or equal to 0"),
+            ),
+            (
+                rolling(json!({"canary": {"soakSeconds": 2_592_001}})),
+                format!("{at}.canary.soakSeconds: Invalid value: 2592001: must be less than or equal to 2592000"),
+            ),
+            (
+                rolling(json!({"canary": {"promote": "Never"}})),
+                format!("{at}.canary.promote: Unsupported value: \"Never\": supported values: \"Automatic\", \"Manual\""),
+            ),
+            (
+                rolling(json!({"canary": {"nodeSelector": {"a b": "c"}}})),
+                format!("{at}.canary.nodeSelector: Invalid value: \"a b\": a label cannot have this key"),
+            ),
+            (
+                rolling(json!({"canary": {"nodeSelector": {"a": "b c"}}})),
+                format!("{at}.canary.nodeSelector[a]: Invalid value: \"b c\": a label cannot have this value"),
             ),
             (
                 json!({"image": "a:1", "minReadySeconds": -1}),

@@ -42,6 +42,8 @@ const COMPLETE_REVISIONS: usize = 2;
 pub const CANARY: &str = "Canary";
 /// Reason of `Progressing=False`: the canaries have soaked, and a user is to approve the revision.
 pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
+/// In the message about a canary: not every canary has the revision available.
+const LACKING: &str = "not yet on";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
 pub(crate) const STANDS: [&str; 7] = [
@@ -429,7 +431,7 @@ fn canary_message(canary: &OnCanary, update: &str) -> String {
     let mut message =
         format!("revision {update} is available on {available} of {nodes} canaries: {names}");
     if canary.missing.count > 0 {
-        message = format!("{message}; not yet on {}", canary.missing);
+        message = format!("{message}; {LACKING} {}", canary.missing);
     }
     match canary.soaks_until {
         Some(until) if !canary.soaked => {
@@ -589,6 +591,13 @@ pub(crate) fn was_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool 
 /// Whether that revision has passed its canary, and its roll-out is not at its end.
 pub(crate) fn has_passed_canary(status: &MyDaemonSetStatus, update: &str) -> bool {
     status.promoted_revision.as_deref() == Some(update)
+}
+
+/// Whether the newest revision is on its canaries, and whether it is available on all of them.
+pub fn on_canaries(status: &MyDaemonSetStatus) -> Option<bool> {
+    let progressing = condition::get(&status.conditions, PROGRESSING)?;
+    let is_on = [CANARY, WAITING_FOR_APPROVAL].contains(&progressing.reason.as_str());
+    is_on.then(|| !progressing.message.contains(LACKING))
 }
 
 /// Whether a roll-out is under way.
@@ -953,6 +962,100 @@ mod tests {
 
     fn state(status: &MyDaemonSetStatus) -> &str {
         status.state.as_deref().unwrap()
+    }
+
+    #[test]
+    fn a_canary_says_where_it_is_until_when_and_what_for() {
+        let canary = |missing: ByCause, soaks_until: Option<i64>, soaked: bool| Observed {
+            held: 2,
+            canary: Some(OnCanary {
+                nodes: ["a".into(), "b".into()].into(),
+                missing,
+                soaks_until: soaks_until.map(at),
+                soaked,
+                ..OnCanary::default()
+            }),
+            ..under_way()
+        };
+        let shown = |observed: &Observed, strategy| {
+            let status = next_of(&none(), observed, strategy, "old", 1);
+            let progressing = condition::get(&status.conditions, PROGRESSING).unwrap();
+            let (is, message) = (&progressing.status, &progressing.message);
+            let text = format!("{is} {}: {message}", state(&status));
+            let notes: Vec<_> = events(&none(), &status).iter().map(|e| e.reason).collect();
+            (text, on_canaries(&status), super::paused(&status), notes)
+        };
+        let lacks = canary(by_cause([("b", "no available pod")]), None, false);
+        let text = "True Canary: revision new is available on 1 of 2 canaries: a, b; not yet on no available pod: b";
+        assert_eq!(
+            shown(&lacks, strategy()),
+            (text.to_owned(), Some(false), None, vec![])
+        );
+        let soaks = canary(ByCause::default(), Some(600), false);
+        let text = "True Canary: revision new is available on 2 of 2 canaries: a, b; soaking until 1970-01-01T00:10:00Z";
+        assert_eq!(
+            shown(&soaks, strategy()),
+            (text.to_owned(), Some(true), None, vec![])
+        );
+        let soaked = canary(ByCause::default(), Some(600), true);
+        let text = "False WaitingForApproval: revision new is available on 2 of 2 canaries: a, b; it goes on when it is approved (kubectl mydaemonset approve)";
+        let (stands, notes) = (Some(WAITING_FOR_APPROVAL), vec![WAITING_FOR_APPROVAL]);
+        assert_eq!(
+            shown(&soaked, strategy()),
+            (text.to_owned(), Some(true), stands, notes)
+        );
+        // A user's pause comes first.
+        let paused = Strategy {
+            paused: true,
+            ..strategy()
+        };
+        assert_eq!(shown(&soaks, paused).2, Some(PAUSED));
+        // None can be one because of the partition, or for another reason.
+        let mut none_fits = canary(ByCause::default(), None, false);
+        let none_is = |observed: &mut Observed, is_partitioned| {
+            observed.canary = Some(OnCanary {
+                is_partitioned,
+                ..OnCanary::default()
+            });
+        };
+        none_is(&mut none_fits, false);
+        let (text, ..) = shown(&none_fits, strategy());
+        let start = "True Canary: no node can be a canary for revision new";
+        assert!(text.starts_with(start), "{text}");
+        none_is(&mut none_fits, true);
+        let partitioned = Strategy {
+            partition: 2,
+            ..strategy()
+        };
+        assert_eq!(shown(&none_fits, partitioned).2, Some(PARTITIONED));
+    }
+
+    #[test]
+    fn the_status_keeps_that_a_canary_has_passed_until_the_roll_out_is_complete() {
+        let passes = Observed {
+            held: 2,
+            canary: Some(OnCanary {
+                soaked: true,
+                passed: true,
+                ..OnCanary::default()
+            }),
+            ..under_way()
+        };
+        let promoted = next_of(&none(), &passes, strategy(), "old", 1);
+        assert!(has_passed_canary(&promoted, "new"));
+        assert!(!has_passed_canary(&promoted, "newer"));
+        assert!(is_pressing(&none(), &promoted));
+        assert!(conditions(&promoted).contains(&"Progressing=True/RollingOut".to_owned()));
+        let reasons = |before, after| -> Vec<_> {
+            let events = events(before, after);
+            events.iter().map(|event| event.reason).collect()
+        };
+        assert_eq!(reasons(&none(), &promoted), ["CanaryPassed"]);
+        let later = next_of(&promoted, &under_way(), strategy(), "old", 2);
+        assert!(has_passed_canary(&later, "new"));
+        assert_eq!(reasons(&promoted, &later), [""; 0]);
+        let done = next_of(&later, &complete(3), strategy(), "new", 3);
+        assert_eq!(done.promoted_revision, None);
     }
 
     #[test]

@@ -426,6 +426,19 @@ fn every_field_of_a_mydaemonset_there_and_back() {
             "/updateStrategy/rollingUpdate/autoPause/windowSeconds",
             json!(60),
         ),
+        change("/updateStrategy/rollingUpdate/canary/nodes", json!("40%")),
+        change(
+            "/updateStrategy/rollingUpdate/canary/nodeSelector",
+            json!({"disk": "ssd"}),
+        ),
+        change(
+            "/updateStrategy/rollingUpdate/canary/soakSeconds",
+            json!(60),
+        ),
+        change(
+            "/updateStrategy/rollingUpdate/canary/promote",
+            json!("Manual"),
+        ),
     ];
     changes.extend(template_changes());
     walk(&Walk {

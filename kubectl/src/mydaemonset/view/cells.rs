@@ -21,7 +21,7 @@ pub(crate) enum Cell {
     Starting,
     /// A pod fails.
     Failed,
-    /// An older revision, kept by a pause, a partition or `OnDelete`.
+    /// An older revision, kept by a pause, a canary, a partition or `OnDelete`.
     Held,
     /// Cordoned without an available pod of the newest revision: the roll-out leaves the node alone.
     Cordoned,
@@ -261,10 +261,14 @@ impl Judge {
     }
 }
 
-/// Marks the nodes that stay on their revision: all that are behind or, under a partition, the last by name.
+/// Marks the nodes that stay on their revision: all that are behind or, under a partition, the last by name. Where canaries
+/// soak, all others wait for them.
 fn hold(cells: &mut [NodeCell], object: &Object) {
     let strategy = object.strategy();
-    let all = strategy.on_delete || strategy.paused || object.is_auto_paused();
+    // Until each canary has the revision, which nodes are still to get it is not known here.
+    let is_soaking = object.on_canaries() == Some(true);
+    let stands = strategy.paused || object.is_auto_paused() || is_soaking;
+    let all = strategy.on_delete || stands;
     let limit = if all { cells.len() } else { strategy.partition };
     let behind = cells.iter_mut().rev().filter(|node| node.cell == Cell::Old);
     for node in behind.take(limit) {

@@ -9,7 +9,7 @@ use super::line::{Line, fit, wrap};
 use crate::mydaemonset::object::{Object, UNOBSERVED};
 use crate::terminal::Style;
 use my_operator::kinds::mydaemonset::status::{
-    AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, UNAVAILABLE,
+    AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, UNAVAILABLE, WAITING_FOR_APPROVAL,
 };
 
 /// The width of a frame that does not go to a terminal.
@@ -109,7 +109,7 @@ fn state_style(state: &str) -> Option<Style> {
     match state {
         COMPLETE => Some(Style::Good),
         AUTO_PAUSED | DEGRADED | INVALID => Some(Style::Bad),
-        UNAVAILABLE | UNOBSERVED => Some(Style::Warning),
+        UNAVAILABLE | UNOBSERVED | WAITING_FOR_APPROVAL => Some(Style::Warning),
         _ => None,
     }
 }

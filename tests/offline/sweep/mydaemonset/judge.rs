@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use serde_json::Value;
 use simulated_apiserver::{ChangeKind, Request, Verb, Version};
 
@@ -315,6 +316,9 @@ fn why_not(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>, request: &Request)
     if is_held {
         return Some("the roll-out holds this node".to_owned());
     }
+    if let Some(wrong) = beyond_canaries(seen, known, node, request) {
+        return Some(wrong);
+    }
     let is_replaced = others().any(|other| other.revision == update && other.is_live());
     if !pod.is_ready() && is_replaced {
         // The end of a surge: it serves no more.
@@ -429,6 +433,62 @@ fn is_held(known: &Known<'_>, node: &str) -> bool {
         || (stay.count() as u64) < partition
 }
 
+/// No more nodes than there are canaries get the newest revision before a status says that it has passed.
+fn beyond_canaries(
+    seen: &Seen<'_>,
+    known: &Known<'_>,
+    node: &str,
+    request: &Request,
+) -> Option<String> {
+    let most = known.rolling("canary")["nodes"].as_u64()?;
+    let update = known.update.as_str();
+    let sets = versions(seen.history, "mydaemonsets");
+    let mut written = sets.filter(|v| v.elapsed <= request.elapsed);
+    let is_over = written.any(|version| {
+        let status = &version.object()["status"];
+        status["promotedRevision"] == update || status["currentRevision"] == update
+    });
+    if is_over || known.set?["status"]["currentRevision"].is_null() {
+        return None;
+    }
+    let names = known.nodes.keys().filter(|name| **name != node);
+    let have_it = names.filter(|name| known.on(name).any(|pod| pod.revision == update));
+    let nodes = have_it.count() as u64 + 1;
+    (nodes > most).then(|| format!("{nodes} nodes get {update}, and {most} are canaries"))
+}
+
+/// A revision passes its canary when a user approves it, or when its pods have been Ready for the soak time.
+fn judge_promotion(seen: &Seen<'_>, version: &Version) -> Option<String> {
+    let (now, before) = (version.object(), version.previous()?);
+    let promoted = now["status"]["promotedRevision"].as_str()?;
+    let approval = &now["metadata"]["annotations"]["apps.zhongmingmao.io/approve-revision"];
+    if before["status"]["promotedRevision"] == promoted || *approval == promoted {
+        return None;
+    }
+    let canary = &now["spec"]["updateStrategy"]["rollingUpdate"]["canary"];
+    if canary["promote"] == "Manual" {
+        return Some(format!("{promoted} was not approved"));
+    }
+    // Times are cut to whole seconds.
+    let soak = TimeDelta::seconds(canary["soakSeconds"].as_i64().unwrap_or_default() - 1);
+    let request = request_of(seen, version)?;
+    let known = knew(seen, version, request);
+    whatever_it_knew(&known, |known| {
+        let of_it = || known.pods.iter().filter(|pod| pod.revision == promoted);
+        let has_soaked = |pod: &Pod<'_>| {
+            let since = pod.ready_since();
+            since.is_some_and(|since| since + soak <= known.now)
+        };
+        let all = of_it().all(has_soaked) && of_it().next().is_some();
+        (!all).then(|| {
+            format!(
+                "{promoted} was promoted at {:.3?} too early",
+                version.elapsed
+            )
+        })
+    })
+}
+
 /// When a pod ended, in virtual time.
 fn ended(seen: &Seen<'_>, pod: &Pod<'_>) -> Option<Duration> {
     let mut of_it = versions(seen.history, "pods").filter(|v| v.uid == pod.uid);
@@ -452,8 +512,9 @@ fn judge_status(seen: &Seen<'_>, version: &Version) -> Option<String> {
     if observed < before["status"]["observedGeneration"].as_i64() {
         return Some(format!("{observed:?} was observed after a later one"));
     }
-    if let Some(wrong) = judge_stop(seen, version) {
-        return Some(wrong);
+    let wrong = judge_stop(seen, version).or_else(|| judge_promotion(seen, version));
+    if wrong.is_some() {
+        return wrong;
     }
     let is_complete = |set: &Value| condition(set, "Progressing") == Some(("False", "Complete"));
     let same = before["status"]["updateRevision"] == now["status"]["updateRevision"];

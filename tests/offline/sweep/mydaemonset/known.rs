@@ -81,7 +81,7 @@ impl Pod<'_> {
         !self.deleting && !self.has_ended()
     }
 
-    fn ready_since(&self) -> Option<DateTime<Utc>> {
+    pub fn ready_since(&self) -> Option<DateTime<Utc>> {
         let conditions = self.object["status"]["conditions"].as_array()?;
         let ready = conditions.iter().find(|c| c["type"] == "Ready")?;
         let since = ready["lastTransitionTime"].as_str()?.parse().ok();

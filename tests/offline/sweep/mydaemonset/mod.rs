@@ -156,6 +156,7 @@ impl Subject for MyDaemonSet {
     fn rare(&self) -> &'static [&'static str] {
         &[
             "AutoPaused",
+            "Canary",
             "Complete",
             "Cordoned",
             "DeleteRefused",
@@ -170,6 +171,7 @@ impl Subject for MyDaemonSet {
             "RevisionRefused",
             "RollingOut",
             "TooFewNodesAvailable",
+            "WaitingForApproval",
         ]
     }
 
@@ -444,6 +446,30 @@ scenarios! {
         cluster.sleep(2).await;
         cluster.kubelet.join(JOINING, &json!({}), JOINS_AFTER);
         cluster.sleep(40).await;
+    };
+    canary = |cluster| {
+        run(cluster, rolling(json!({"canary": {"nodes": 1, "soakSeconds": 20, "promote": "Automatic"}}))).await;
+        image(cluster, "app:2");
+    };
+    canary_approved = |cluster| {
+        run(cluster, rolling(json!({"canary": {"nodes": 2, "soakSeconds": 5, "promote": "Manual"}}))).await;
+        image(cluster, "app:2");
+        progress(cluster, "WaitingForApproval").await;
+        cluster.kubelet.join(JOINING, &json!({}), Duration::from_secs(2));
+        cluster.sleep(20).await;
+        let revision = cluster.text("/status/updateRevision");
+        let approve = json!({"apps.zhongmingmao.io/approve-revision": revision});
+        cluster.patch("mydaemonsets", "a", &json!({"metadata": {"annotations": approve}}));
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
+    };
+    canary_crashes = |cluster| {
+        run(cluster, rolling(json!({"maxUnavailable": 3,
+            "canary": {"nodes": 1, "soakSeconds": 20, "promote": "Automatic"}}))).await;
+        image(cluster, "crash:2");
+        progress(cluster, "AutoPaused").await;
+        cluster.sleep(60).await;
+        image(cluster, "app:3");
     };
     on_delete = |cluster| {
         run(cluster, json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}})).await;

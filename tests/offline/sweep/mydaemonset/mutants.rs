@@ -47,6 +47,14 @@ fn limit(set: &mut Value, name: &str, value: Value) {
     }
 }
 
+/// A setting of the canary as the operator reads it.
+fn canary(set: &mut Value, name: &str, value: Value) {
+    let canary = &mut set["spec"]["updateStrategy"]["rollingUpdate"]["canary"];
+    if canary.is_object() {
+        canary[name] = value;
+    }
+}
+
 /// Every mutant.
 pub const ALL: &[Mutant] = &[
     Mutant {
@@ -94,6 +102,24 @@ pub const ALL: &[Mutant] = &[
         read: |path, answer| {
             read(path, answer, "mydaemonsets", |set| {
                 limit(set, "paused", json!(false));
+            });
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "there is one canary more",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                canary(set, "nodes", json!(2));
+            });
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "the soak is not read",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                canary(set, "soakSeconds", json!(0));
             });
         },
         ..BASE

@@ -13,9 +13,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
 
 mod builtin;
+mod canary;
 mod model;
 mod promises;
 
+use super::canary::Canary;
 use super::decision::{Create, Decision, Delete, DeleteReason};
 use super::input::{Known, Last, Revisions, RolloutInput};
 use super::node::OnNode;
@@ -140,6 +142,8 @@ struct World {
     auto_paused: bool,
     failed_nodes: Vec<FailedNode>,
     resumed: bool,
+    canary: Option<Canary>,
+    approved: bool,
 }
 
 /// Puts every node and decides.
@@ -209,6 +213,8 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         auto_paused: false,
         failed_nodes: Vec::new(),
         resumed: false,
+        canary: None,
+        approved: false,
     }
 }
 
@@ -246,6 +252,8 @@ impl World {
             stopped_for: self.auto_paused.then_some(self.failed_nodes.as_slice()),
             resumed: self.resumed,
             now: at(NOW),
+            canary: self.canary.as_ref(),
+            approved: self.approved,
         };
         let gone = &self.gone;
         put_and_decide(state, &self.nodes, &self.pods, &self.memory, gone, &input)
@@ -1907,6 +1915,7 @@ fn nodes_are_counted_for_the_status() {
             left_out: Named::default(),
             auto_paused: true,
             complete: false,
+            canary: None,
         }
     );
     // A stopped roll-out waits for no node.

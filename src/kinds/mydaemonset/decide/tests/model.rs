@@ -13,6 +13,7 @@ use super::*;
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::memory::belief::Answer;
 use crate::kinds::mydaemonset::memory::nodes::{NodeMemory, Written};
+use crate::kinds::mydaemonset::observe::pod::Restart;
 
 /// The maximum lag of a watch.
 const MAX_LAG: TimeDelta = TimeDelta::seconds(20);
@@ -69,9 +70,15 @@ enum Mutant {
     OneMore,
     /// A pod that was not Ready when it was observed is deleted, Ready or not.
     StaleDeletion,
+    /// One canary more than asked for.
+    OneCanaryMore,
+    /// A canary ends as soon as its pods are available.
+    SoakIgnored,
+    /// A restart of a container that stays Ready does not count.
+    RestartsForgiven,
 }
 
-const MUTANTS: [Mutant; 21] = [
+const MUTANTS: [Mutant; 24] = [
     Mutant::BeliefDroppedWithoutAnAnswer,
     Mutant::OnlyTheWatchIsBelieved,
     Mutant::BeliefEndsByItself,
@@ -93,10 +100,15 @@ const MUTANTS: [Mutant; 21] = [
     Mutant::MinReadyIgnored,
     Mutant::OneMore,
     Mutant::StaleDeletion,
+    Mutant::OneCanaryMore,
+    Mutant::SoakIgnored,
+    Mutant::RestartsForgiven,
 ];
 
 struct Model {
     random: fastrand::Rng,
+    /// What concerns canaries; `None` where there are none. So the other histories stay what they were.
+    trial: Option<fastrand::Rng>,
     mutant: Option<Mutant>,
     now: DateTime<Utc>,
     nodes: Vec<NodeView>,
@@ -106,6 +118,13 @@ struct Model {
     /// The UIDs of pods that never become Ready.
     sick: BTreeSet<String>,
     strategy: Strategy,
+    canary: Option<Canary>,
+    /// A user lets every revision go on from its canaries.
+    approves: bool,
+    /// The status says that the newest revision has passed its canary.
+    promoted: bool,
+    /// The canaries of the last decision.
+    canaries: Option<BTreeSet<String>>,
     revisions: Vec<(&'static str, i64)>,
     placements: BTreeMap<&'static str, Arc<Placement>>,
     update_since: DateTime<Utc>,
@@ -197,8 +216,9 @@ fn template(random: &mut fastrand::Rng) -> PodTemplate {
 }
 
 impl Model {
-    fn new(seed: u64, mutant: Option<Mutant>) -> Self {
+    fn new(seed: u64, mutant: Option<Mutant>, has_canaries: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
+        let trial = has_canaries.then(|| fastrand::Rng::with_seed(!seed));
         let placements = NAMES.map(|name| {
             let placement = Placement::from_template(Some(&template(&mut random)));
             (name, Arc::new(placement))
@@ -211,6 +231,7 @@ impl Model {
         };
         let mut model = Self {
             random,
+            trial,
             mutant,
             now: at(NOW),
             nodes: Vec::new(),
@@ -218,6 +239,10 @@ impl Model {
             pods: Vec::new(),
             sick: BTreeSet::new(),
             strategy: world(vec![], vec![]).strategy,
+            canary: None,
+            approves: false,
+            promoted: false,
+            canaries: None,
             revisions: vec![("r1", 1)],
             placements: placements.into(),
             update_since: at(NOW),
@@ -301,6 +326,41 @@ impl Model {
             min_ready: TimeDelta::seconds(self.random.i64(0..3) * 7),
             ..self.strategy
         };
+        self.change_canary();
+    }
+
+    fn change_canary(&mut self) {
+        let Some(random) = &mut self.trial else {
+            return;
+        };
+        let selector: &[(&str, &str)] = if one_in(random, 4) {
+            &[("disk", "ssd")]
+        } else {
+            &[]
+        };
+        let selector = selector.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+        let canary = Canary {
+            nodes: if one_in(random, 3) {
+                Amount::Percent(random.u32(1..101))
+            } else {
+                Amount::Nodes(random.u32(1..4))
+            },
+            selector: selector.collect(),
+            soak: TimeDelta::seconds([0, 30, 90][random.usize(0..3)]),
+            manual: one_in(random, 4),
+        };
+        self.canary = Some(canary).filter(|_| one_in(random, 2));
+        self.approves = one_in(random, 8);
+    }
+
+    /// Whether a user lets the newest revision go on: in the end, where it would wait for ever otherwise.
+    fn is_approved(&self) -> bool {
+        let placement = &self.placements[self.update()];
+        let mut nodes = self.nodes.iter();
+        let waits = |canary: &Canary| canary.manual || !canary.selector.is_empty();
+        let is_stuck = self.canary.as_ref().is_some_and(waits)
+            || nodes.all(|node| placement.obstacle(node).is_some());
+        self.approves || (self.calm && is_stuck)
     }
 
     fn change_spec(&mut self) {
@@ -313,6 +373,8 @@ impl Model {
         self.revisions.push((name, number));
         self.update_since = self.now;
         self.stopped_for = None;
+        self.promoted = false;
+        self.canaries = None;
     }
 
     /// The operator starts: it remembers nothing, and lists all pods. That takes a while, in which
@@ -332,6 +394,10 @@ impl Model {
 
     /// A change or a failure.
     fn disturb(&mut self) {
+        let restarts = self.trial.as_mut().is_some_and(|random| one_in(random, 8));
+        if restarts && self.canary.is_some() {
+            self.restart_a_container();
+        }
         let which = self.random.u32(0..16);
         if self.quiet && matches!(which, 2 | 3 | 5 | 7..=10 | 12..=14) {
             return;
@@ -401,6 +467,15 @@ impl Model {
             }
             15 if one_in(&mut self.random, 4) => self.now += TimeDelta::seconds(300),
             _ => {}
+        }
+    }
+
+    /// So fast that its pod stays Ready.
+    fn restart_a_container(&mut self) {
+        let at = self.now;
+        if let Some(pod) = self.any_pod() {
+            let count = pod.last_restart.map_or(1, |restart| restart.count + 1);
+            pod.last_restart = Some(Restart { count, at });
         }
     }
 
@@ -568,6 +643,7 @@ impl Model {
         let mut believed = known.clone();
         let newest = self.placements[self.update()].clone();
         self.mutate(&mut strategy, &mut update_since);
+        let canary = self.mutated_canary();
         if self.is(Mutant::ExcludedNodesLosePodsAtOnce) {
             for known in believed.values_mut() {
                 known.placement = newest.clone();
@@ -595,6 +671,8 @@ impl Model {
             stopped_for: stopped_for.as_deref(),
             resumed: self.calm,
             now: self.now,
+            canary: canary.as_ref(),
+            approved: self.is_approved(),
         };
         for node in self.nodes.iter().chain(&self.shown_nodes) {
             let is_it = |other: &&NodeView| other.name == node.name;
@@ -634,6 +712,8 @@ impl Model {
                 let pod = Arc::make_mut(pod);
                 pod.deleting &= mutant != Some(Mutant::LeavingPodsServe);
                 pod.predecessor = predecessor.unwrap_or(pod.predecessor);
+                let is_forgiven = mutant == Some(Mutant::RestartsForgiven);
+                pod.last_restart = pod.last_restart.filter(|_| !is_forgiven);
             }
             pods
         };
@@ -717,6 +797,17 @@ impl Model {
         }
     }
 
+    /// The canary as the operator has it, unless the status says that it is over.
+    fn mutated_canary(&self) -> Option<Canary> {
+        let mut canary = self.canary.clone().filter(|_| !self.promoted)?;
+        match (self.mutant, &mut canary.nodes) {
+            (Some(Mutant::OneCanaryMore), Amount::Nodes(nodes)) => *nodes += 1,
+            (Some(Mutant::SoakIgnored), _) => canary.soak = TimeDelta::zero(),
+            _ => {}
+        }
+        Some(canary)
+    }
+
     /// Injects the mutants that do more than the decision says.
     fn mutate_decision(&self, decision: &mut Decision) {
         let goes = |pod: &&PodView| {
@@ -780,6 +871,9 @@ impl Model {
             was_stopped: self.stopped_for.as_deref(),
             resumed: self.calm,
             now: self.now,
+            canary: self.canary.as_ref().filter(|_| !self.promoted),
+            approved: self.is_approved(),
+            canaries: self.canaries.as_ref(),
         }
     }
 
@@ -817,6 +911,9 @@ impl Model {
     }
 
     fn apply(&mut self, decision: &Decision) -> Result<(), Fault> {
+        let canary = decision.observed.canary.as_ref();
+        let names = canary.map(|canary| canary.nodes.iter().map(ToString::to_string));
+        self.canaries = names.map(Iterator::collect);
         let pods = self.known();
         let (known, last) = (self.known_revisions(), self.last());
         let case = self.case(&pods, &known, &last);
@@ -864,6 +961,7 @@ impl Model {
         if decision.observed.complete {
             self.current = self.update().to_owned();
         }
+        self.promoted |= canary.is_some_and(|canary| canary.passed);
         Ok(())
     }
 
@@ -1102,8 +1200,8 @@ fn tainted_like(key: &str, effect: &str) -> Box<[Taint]> {
     tainted("x", key, effect).taints
 }
 
-fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), Fault> {
-    let mut model = Model::new(seed, mutant);
+fn run(seed: u64, mutant: Option<Mutant>, has_canaries: bool) -> Result<(), Fault> {
+    let mut model = Model::new(seed, mutant, has_canaries);
     for _ in 0..40 {
         for _ in 0..model.random.u32(0..3) {
             model.disturb();
@@ -1163,13 +1261,13 @@ const FOUND: [u64; 5] = [
 
 #[test]
 fn whatever_happens_the_limits_hold_and_the_cluster_converges() {
-    let run = |seed| {
-        if let Err(Fault(fault)) = run(seed, None) {
+    let run = |seed, has_canaries| {
+        if let Err(Fault(fault)) = run(seed, None, has_canaries) {
             panic!("SEED={seed}: {fault}");
         }
     };
-    FOUND.into_iter().for_each(run);
-    parallel_cases(lengths::rollout_model(), run);
+    FOUND.into_iter().for_each(|seed| run(seed, false));
+    parallel_cases(lengths::rollout_model(), |seed| run(seed, true));
 }
 
 #[test]
@@ -1177,7 +1275,8 @@ fn every_mutant_is_caught() {
     let first = seed("the histories of every mutant") >> 16;
     for mutant in MUTANTS {
         let mut seeds = first..first + 3_000;
-        let is_caught = |seed: &u64| run(*seed, Some(mutant)).is_err() && run(*seed, None).is_ok();
+        let is_caught =
+            |seed: &u64| run(*seed, Some(mutant), true).is_err() && run(*seed, None, true).is_ok();
         let caught = seeds.find(is_caught);
         let rounds = caught.map(|seed| seed - first + 1);
         println!("{mutant:?}: caught after {rounds:?} histories");

@@ -5,6 +5,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::*;
+use crate::kinds::mydaemonset::decide::observed::OnCanary;
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
 
 /// Everything that a decision is about.
@@ -23,6 +24,11 @@ pub(super) struct Case<'a> {
     /// It was resumed in spite of them.
     pub(super) resumed: bool,
     pub(super) now: DateTime<Utc>,
+    /// The canary that the spec asks for, unless the status says that it is over.
+    pub(super) canary: Option<&'a Canary>,
+    pub(super) approved: bool,
+    /// The canaries that the decision names.
+    pub(super) canaries: Option<&'a BTreeSet<String>>,
 }
 
 /// A promise that was broken.
@@ -44,6 +50,12 @@ fn is_live(pod: &PodView) -> bool {
     !pod.deleting && pod.ended.is_none()
 }
 
+/// Whether a node has the labels that canaries must have.
+fn fits(node: &NodeView, canary: &Canary) -> bool {
+    let mut labels = canary.selector.iter();
+    labels.all(|(key, value)| node.label(key) == Some(value.as_str()))
+}
+
 /// Whether an existing pod counts.
 fn is_in_place(eligibility: Eligibility) -> bool {
     matches!(
@@ -61,6 +73,7 @@ impl Case<'_> {
             observed.max_unavailable == limit,
             "maxUnavailable is {limit}"
         );
+        self.check_canary(observed.canary.as_ref())?;
         let must_stop = self.must_stop(limit);
         ensure!(
             observed.auto_paused == must_stop,
@@ -262,6 +275,7 @@ impl Case<'_> {
 
     fn check_complete(&self, stopped: bool) -> Result<(), Fault> {
         ensure!(!stopped, "it is stopped");
+        ensure!(!self.is_on_canary(), "it has not passed its canary");
         let is_old = |pod: &PodView| pod.revision != self.update && pod.ended.is_none();
         let done = |node: &NodeView| {
             !self.on(node).any(is_old) && self.on(node).any(|pod| self.is_available(pod))
@@ -344,8 +358,9 @@ impl Case<'_> {
     /// The older revision that a missing pod is created from while the node is held.
     fn kept(&self, node: &NodeView, stopped: bool) -> Option<&str> {
         let newest = self.eligibility(self.update, node);
+        let doubted = stopped || self.is_on_canary();
         if self.on(node).next().is_some()
-            || (self.joined(node) && !(stopped && newest == Eligibility::Run))
+            || (self.joined(node) && !(doubted && newest == Eligibility::Run))
         {
             return None;
         }
@@ -355,7 +370,7 @@ impl Case<'_> {
             Some(last) => Some(last.revision.as_str()),
             None if newest == Eligibility::Leave => None,
             // A revision that is not known is that of a migrated DaemonSet.
-            None if self.known.contains_key(self.current) || !stopped => Some(self.current),
+            None if self.known.contains_key(self.current) || !doubted => Some(self.current),
             None => {
                 let older = self.known.iter().filter(|(hash, _)| **hash != self.update);
                 let previous = older.max_by_key(|(_, known)| known.number);
@@ -377,12 +392,108 @@ impl Case<'_> {
         }
     }
 
-    /// Every node under `paused` or an auto-pause, and the last by name under `partition`.
+    /// Every node under `paused` or an auto-pause, the last by name under `partition`, and all but the canaries.
     fn is_kept_back(&self, node: &NodeView, stopped: bool) -> bool {
+        let waits = self
+            .canaries
+            .is_some_and(|canaries| !canaries.contains(&node.name));
+        self.strategy.paused || stopped || waits || self.is_partitioned(node)
+    }
+
+    fn is_partitioned(&self, node: &NodeView) -> bool {
         let behind = self.nodes.iter().filter(|other| self.is_behind(other));
         let later = behind.filter(|other| other.name > node.name).count();
-        let last = self.is_behind(node) && later < self.strategy.partition;
-        self.strategy.paused || stopped || last
+        self.is_behind(node) && later < self.strategy.partition
+    }
+
+    /// Whether the newest revision has to pass a canary.
+    fn is_on_canary(&self) -> bool {
+        self.canary.is_some() && self.update != self.current && !self.strategy.on_delete
+    }
+
+    /// Before the canary is over, only so many nodes get the revision, and those that have it stay canaries.
+    fn check_canary(&self, observed: Option<&OnCanary>) -> Result<(), Fault> {
+        let on_canary = self.canary.filter(|_| self.is_on_canary());
+        ensure!(
+            observed.is_some() == on_canary.is_some(),
+            "a canary: {observed:?}, and not {on_canary:?}"
+        );
+        let (Some(canary), Some(observed), Some(canaries)) = (on_canary, observed, self.canaries)
+        else {
+            return Ok(());
+        };
+        let counted = self.nodes.iter().filter(|node| self.is_counted(node));
+        let most = match canary.nodes {
+            Amount::Nodes(nodes) => nodes as usize,
+            Amount::Percent(percent) => (counted.count() * percent as usize).div_ceil(100).max(1),
+        };
+        ensure!(canaries.len() <= most, "{canaries:?} are more than {most}");
+        let is_canary = |node: &&NodeView| canaries.contains(&node.name);
+        let chosen: Vec<&NodeView> = self.nodes.iter().filter(is_canary).collect();
+        ensure!(
+            chosen.len() == canaries.len(),
+            "{canaries:?} are not all there"
+        );
+        for node in &chosen {
+            ensure!(
+                self.had_new(node) || self.may_be_canary(node, canary),
+                "{} cannot be a canary",
+                node.name
+            );
+        }
+        let is_full = chosen.len() == most;
+        let all_had = chosen.iter().all(|node| self.had_new(node));
+        for node in self.nodes.iter().filter(|node| !is_canary(node)) {
+            let stays = self.has_new(&node.name)
+                && fits(node, canary)
+                && self.eligibility(self.update, node) != Eligibility::Leave;
+            ensure!(
+                !stays || (is_full && all_had),
+                "{} has the revision, and is not one of {canaries:?}",
+                node.name
+            );
+            ensure!(
+                is_full || !self.may_be_canary(node, canary),
+                "{} could be a canary beside {canaries:?}",
+                node.name
+            );
+        }
+        let soaked = chosen.iter().all(|node| self.has_soaked(node, canary));
+        let none_waits = chosen.is_empty() && !self.nodes.iter().any(|node| self.is_behind(node));
+        let by_itself = soaked && !chosen.is_empty() && !canary.manual;
+        let passes = self.approved || none_waits || by_itself;
+        ensure!(observed.passed == passes, "whether it passes: {passes}");
+        Ok(())
+    }
+
+    /// Whether the node has or had a pod of the newest revision.
+    fn had_new(&self, node: &NodeView) -> bool {
+        let last = self.last.get(&node.name);
+        let is_last = last.is_some_and(|last| last.revision == self.update);
+        self.on(node).any(|pod| pod.revision == self.update) || is_last
+    }
+
+    /// Whether the node is to get the newest revision, and a roll-out could bring it there now.
+    fn may_be_canary(&self, node: &NodeView, canary: &Canary) -> bool {
+        let takes_pods = self.eligibility(self.update, node) == Eligibility::Run
+            && node.not_ready_since.is_none();
+        let is_free = self.is_behind(node) && !self.is_partitioned(node);
+        takes_pods && is_free && fits(node, canary)
+    }
+
+    /// Whether the revision has been available on the node, and no other there, for the soak time without a restart.
+    fn has_soaked(&self, node: &NodeView, canary: &Canary) -> bool {
+        let is_old = |pod: &PodView| pod.revision != self.update && pod.ended.is_none();
+        let has_soaked = |pod: &PodView| {
+            let restarted = pod.last_restart.map(|restart| restart.at);
+            let since = pod.ready_since.max(restarted);
+            let silent = node
+                .not_ready_since
+                .is_some_and(|since| since >= pod.created);
+            let soak = canary.soak + self.strategy.min_ready;
+            self.is_available(pod) && !silent && since.is_some_and(|at| self.now - at >= soak)
+        };
+        !self.on(node).any(is_old) && self.on(node).any(has_soaked)
     }
 
     fn is_held(&self, node: &NodeView, stopped: bool) -> bool {
@@ -586,6 +697,8 @@ impl Case<'_> {
         };
         let failing = self.nodes.iter().filter(touched);
         let failing = failing.filter(|node| self.on(node).any(|pod| fails(node, pod)));
+        // All canaries are enough, where they are fewer.
+        let limit = self.canaries.map_or(limit, |all| limit.min(all.len()));
         let enough = failing.count() >= limit.max(1);
         let is_left = self.nodes.iter().any(|node| self.is_behind(node));
         let stops = enough && is_left && !self.strategy.on_delete;
