@@ -966,7 +966,7 @@ mod tests {
 
     #[test]
     fn a_canary_says_where_it_is_until_when_and_what_for() {
-        let canary = |missing: ByCause, soaks_until: Option<i64>, soaked: bool| Observed {
+        let canary = |missing: Named, soaks_until: Option<i64>, soaked: bool| Observed {
             held: 2,
             canary: Some(OnCanary {
                 nodes: ["a".into(), "b".into()].into(),
@@ -982,22 +982,23 @@ mod tests {
             let progressing = condition::get(&status.conditions, PROGRESSING).unwrap();
             let (is, message) = (&progressing.status, &progressing.message);
             let text = format!("{is} {}: {message}", state(&status));
-            let notes: Vec<_> = events(&none(), &status).iter().map(|e| e.reason).collect();
+            let notes = events(&none(), &status).into_iter();
+            let notes: Vec<_> = notes.map(|event| event.reason).collect();
             (text, on_canaries(&status), super::paused(&status), notes)
         };
-        let lacks = canary(by_cause([("b", "no available pod")]), None, false);
-        let text = "True Canary: revision new is available on 1 of 2 canaries: a, b; not yet on no available pod: b";
+        let lacks = canary(named(["b (no available pod)"]), None, false);
+        let text = "True Canary: revision new is available on 1 of 2 canaries: a, b; not yet on b (no available pod)";
         assert_eq!(
             shown(&lacks, strategy()),
             (text.to_owned(), Some(false), None, vec![])
         );
-        let soaks = canary(ByCause::default(), Some(600), false);
+        let soaks = canary(Named::default(), Some(600), false);
         let text = "True Canary: revision new is available on 2 of 2 canaries: a, b; soaking until 1970-01-01T00:10:00Z";
         assert_eq!(
             shown(&soaks, strategy()),
             (text.to_owned(), Some(true), None, vec![])
         );
-        let soaked = canary(ByCause::default(), Some(600), true);
+        let soaked = canary(Named::default(), Some(600), true);
         let text = "False WaitingForApproval: revision new is available on 2 of 2 canaries: a, b; it goes on when it is approved (kubectl mydaemonset approve)";
         let (stands, notes) = (Some(WAITING_FOR_APPROVAL), vec![WAITING_FOR_APPROVAL]);
         assert_eq!(
@@ -1011,7 +1012,7 @@ mod tests {
         };
         assert_eq!(shown(&soaks, paused).2, Some(PAUSED));
         // None can be one because of the partition, or for another reason.
-        let mut none_fits = canary(ByCause::default(), None, false);
+        let mut none_fits = canary(Named::default(), None, false);
         let none_is = |observed: &mut Observed, is_partitioned| {
             observed.canary = Some(OnCanary {
                 is_partitioned,
@@ -1046,9 +1047,9 @@ mod tests {
         assert!(!has_passed_canary(&promoted, "newer"));
         assert!(is_pressing(&none(), &promoted));
         assert!(conditions(&promoted).contains(&"Progressing=True/RollingOut".to_owned()));
-        let reasons = |before, after| -> Vec<_> {
-            let events = events(before, after);
-            events.iter().map(|event| event.reason).collect()
+        let reasons = |before: &MyDaemonSetStatus, after: &MyDaemonSetStatus| {
+            let events = events(before, after).into_iter();
+            events.map(|event| event.reason).collect::<Vec<_>>()
         };
         assert_eq!(reasons(&none(), &promoted), ["CanaryPassed"]);
         let later = next_of(&promoted, &under_way(), strategy(), "old", 2);

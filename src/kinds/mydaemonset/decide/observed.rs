@@ -103,7 +103,7 @@ pub(crate) struct OnCanary {
     /// The canaries.
     pub(crate) nodes: BTreeSet<Arc<str>>,
     /// Those of them without an available pod of the revision, or with an old pod beside it, and why.
-    pub(crate) missing: ByCause,
+    pub(crate) missing: Named,
     /// Until when the revision must stay available on all of them without a restart; `None` while it is not.
     pub(crate) soaks_until: Option<DateTime<Utc>>,
     /// Whether it did.

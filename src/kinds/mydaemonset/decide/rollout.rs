@@ -310,10 +310,10 @@ impl RolloutState {
             .iter()
             .filter(|name| soaked_at(name).is_none())
             .collect();
-        let why = |name: &Arc<str>| {
+        let lacking = |name: &Arc<str>| {
             let node_state = self.node_state(name, input);
             let why = node_state.map(|node_state| node_state.why_unreached(input));
-            why.unwrap_or_default()
+            format!("{name} ({})", why.unwrap_or_default())
         };
         let until = nodes.iter().filter_map(soaked_at).max();
         let soaks_until = until.filter(|_| missing.is_empty());
@@ -324,7 +324,7 @@ impl RolloutState {
         let partition = self.held.from.as_ref();
         let on_canary = OnCanary {
             nodes: nodes.clone(),
-            missing: ByCause::new(missing.into_iter(), why),
+            missing: Named::new(missing.into_iter(), lacking),
             soaks_until,
             soaked,
             passed: input.approved || (soaked && !canary.manual) || is_needless,

@@ -105,7 +105,7 @@ fn the_soak_begins_when_the_last_canary_is_available_and_again_at_a_restart() {
     let decision = world.decide();
     let canary = observed(&decision);
     assert_eq!((canary.soaks_until, canary.passed), (None, false));
-    assert_eq!(canary.missing.to_string(), "no available pod: c");
+    assert_eq!(canary.missing.to_string(), "c (no available pod)");
     assert_eq!(deleted(&decision), NOTHING);
 }
 
@@ -133,7 +133,7 @@ fn a_user_ends_a_canary_whether_or_not_it_has_soaked() {
     ] {
         let mut world = trial(2, tried(seconds));
         world.canary.as_mut().unwrap().manual = manual;
-        world.approved = approved;
+        world.approved = approved.then_some("new");
         let canary = observed(&world.decide());
         assert_eq!((canary.soaked, canary.passed), (soaked, passed));
     }
@@ -180,7 +180,7 @@ fn canaries_stay_canaries_and_those_that_leave_are_replaced() {
     };
     let decision = world.decide();
     assert_eq!(canaries(&decision), ["b"], "it may come back");
-    assert_eq!(observed(&decision).missing.to_string(), "NotReady: b");
+    assert_eq!(observed(&decision).missing.to_string(), "b (NotReady)");
     world.nodes.remove(1);
     assert_eq!(canaries(&world.decide()), ["a"]);
     world.nodes[0].cordoned = true;
@@ -219,10 +219,10 @@ fn where_no_node_fits_the_selector_only_a_user_ends_the_canary() {
     assert_eq!(canaries(&decision), NOTHING);
     assert_eq!(deleted(&decision), NOTHING);
     assert!(!observed(&decision).passed);
-    world.approved = true;
+    world.approved = Some("new");
     assert!(observed(&world.decide()).passed);
     // Nothing is left to protect.
-    world.approved = false;
+    world.approved = None;
     world.pods = NAMES.map(|name| ready(name, "new")).to_vec();
     assert!(observed(&world.decide()).passed);
 }

@@ -143,7 +143,8 @@ struct World {
     failed_nodes: Vec<FailedNode>,
     resumed: bool,
     canary: Option<Canary>,
-    approved: bool,
+    /// The revision that a user lets go on from its canaries.
+    approved: Option<&'static str>,
 }
 
 /// Puts every node and decides.
@@ -214,7 +215,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         failed_nodes: Vec::new(),
         resumed: false,
         canary: None,
-        approved: false,
+        approved: None,
     }
 }
 
@@ -253,7 +254,7 @@ impl World {
             resumed: self.resumed,
             now: at(NOW),
             canary: self.canary.as_ref(),
-            approved: self.approved,
+            approved: self.approved == Some(self.update),
         };
         let gone = &self.gone;
         put_and_decide(state, &self.nodes, &self.pods, &self.memory, gone, &input)

@@ -121,8 +121,8 @@ struct Model {
     canary: Option<Canary>,
     /// A user lets every revision go on from its canaries.
     approves: bool,
-    /// The status says that the newest revision has passed its canary.
-    promoted: bool,
+    /// The revision that has passed its canary, as the status has it.
+    promoted: Option<&'static str>,
     /// The canaries of the last decision.
     canaries: Option<BTreeSet<String>>,
     revisions: Vec<(&'static str, i64)>,
@@ -241,7 +241,7 @@ impl Model {
             strategy: world(vec![], vec![]).strategy,
             canary: None,
             approves: false,
-            promoted: false,
+            promoted: None,
             canaries: None,
             revisions: vec![("r1", 1)],
             placements: placements.into(),
@@ -373,7 +373,7 @@ impl Model {
         self.revisions.push((name, number));
         self.update_since = self.now;
         self.stopped_for = None;
-        self.promoted = false;
+        self.promoted = None;
         self.canaries = None;
     }
 
@@ -799,7 +799,7 @@ impl Model {
 
     /// The canary as the operator has it, unless the status says that it is over.
     fn mutated_canary(&self) -> Option<Canary> {
-        let mut canary = self.canary.clone().filter(|_| !self.promoted)?;
+        let mut canary = self.canary.clone().filter(|_| self.promoted.is_none())?;
         match (self.mutant, &mut canary.nodes) {
             (Some(Mutant::OneCanaryMore), Amount::Nodes(nodes)) => *nodes += 1,
             (Some(Mutant::SoakIgnored), _) => canary.soak = TimeDelta::zero(),
@@ -871,7 +871,7 @@ impl Model {
             was_stopped: self.stopped_for.as_deref(),
             resumed: self.calm,
             now: self.now,
-            canary: self.canary.as_ref().filter(|_| !self.promoted),
+            canary: self.canary.as_ref().filter(|_| self.promoted.is_none()),
             approved: self.is_approved(),
             canaries: self.canaries.as_ref(),
         }
@@ -961,7 +961,9 @@ impl Model {
         if decision.observed.complete {
             self.current = self.update().to_owned();
         }
-        self.promoted |= canary.is_some_and(|canary| canary.passed);
+        if canary.is_some_and(|canary| canary.passed) {
+            self.promoted = Some(self.update());
+        }
         Ok(())
     }
 
