@@ -46,8 +46,9 @@ pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
 const LACKING: &str = "not yet on";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub(crate) const STANDS: [&str; 7] = [
+pub(crate) const STANDS: [&str; 8] = [
     AUTO_PAUSED,
+    CANARY,
     WAITING_FOR_APPROVAL,
     ON_DELETE,
     PAUSED,
@@ -603,7 +604,7 @@ pub fn on_canaries(status: &MyDaemonSetStatus) -> Option<bool> {
 /// Whether a roll-out is under way.
 pub(crate) fn is_rolling(status: &MyDaemonSetStatus) -> bool {
     let progressing = condition::get(&status.conditions, PROGRESSING);
-    progressing.is_some_and(|c| [ROLLING_OUT, CANARY].contains(&c.reason.as_str()))
+    progressing.is_some_and(|c| c.reason == ROLLING_OUT)
 }
 
 /// Why the roll-out stands, if it does: one of [`STANDS`].
@@ -990,13 +991,13 @@ mod tests {
         let text = "True Canary: revision new is available on 1 of 2 canaries: a, b; not yet on b (no available pod)";
         assert_eq!(
             shown(&lacks, strategy()),
-            (text.to_owned(), Some(false), None, vec![])
+            (text.to_owned(), Some(false), Some(CANARY), vec![])
         );
         let soaks = canary(Named::default(), Some(600), false);
         let text = "True Canary: revision new is available on 2 of 2 canaries: a, b; soaking until 1970-01-01T00:10:00Z";
         assert_eq!(
             shown(&soaks, strategy()),
-            (text.to_owned(), Some(true), None, vec![])
+            (text.to_owned(), Some(true), Some(CANARY), vec![])
         );
         let soaked = canary(Named::default(), Some(600), true);
         let text = "False WaitingForApproval: revision new is available on 2 of 2 canaries: a, b; it goes on when it is approved (kubectl mydaemonset approve)";

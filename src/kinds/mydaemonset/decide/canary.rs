@@ -78,6 +78,9 @@ pub(crate) struct Candidate<'a> {
 enum Rank {
     /// It has the revision: otherwise more nodes than allowed would get it when others join or recover.
     Has,
+    /// It has neither this revision nor that of the last completed roll-out, as the canaries of a revision that was given
+    /// up. A change that repairs that one reaches them first, and no other node leaves what is known to work.
+    Unsettled,
     Usual,
     /// It joined after the revision came, and must not push aside another that is about to get it.
     Joined,
@@ -109,10 +112,15 @@ impl<'a> Candidate<'a> {
         if !(has_it || may_get_it) {
             return None;
         }
+        let current = input.revisions.current;
+        let is_unsettled = on_node.pods.iter().any(|pod| pod.revision != current)
+            || last.is_some_and(|last| last.revision != current);
         // Where the old pod is on its way out, the node is about to get the revision.
         let mut pods = on_node.pods.iter();
         let rank = if has_it {
             Rank::Has
+        } else if is_unsettled {
+            Rank::Unsettled
         } else if pods.any(|pod| !pod.deleting && !pod.is_ready()) {
             Rank::Unserved
         } else if node.created > input.revisions.update_since {

@@ -46,8 +46,9 @@ if is("Available", "False") then
 end
 
 -- What a partition, OnDelete or a cordon holds is Healthy, as for a StatefulSet or a DaemonSet: Suspended would hold
--- the sync. A user who pauses a roll-out wants that, as with a Rollout.
-if (conditions.Progressing or {}).reason == "Paused" then
+-- the sync. A user who pauses a roll-out, or is to approve it, wants that, as with a Rollout.
+local reason = (conditions.Progressing or {}).reason
+if reason == "Paused" or reason == "WaitingForApproval" then
     return judge("Suspended", "Progressing")
 end
 return judge("Healthy", "Progressing")

@@ -191,6 +191,24 @@ fn canaries_stay_canaries_and_those_that_leave_are_replaced() {
 }
 
 #[test]
+fn the_canaries_of_a_revision_that_was_given_up_come_first() {
+    let mut pods = all_old();
+    pods[1] = pod("b", "middle");
+    let mut world = trial(1, pods);
+    let decision = world.decide();
+    assert_eq!(canaries(&decision), ["b"]);
+    assert_eq!(deleted(&decision), ["b-middle outdated"]);
+    // Its pod is gone, and the next one is to be of the newest revision.
+    world.pods.remove(1);
+    let last = Last {
+        revision: "middle".into(),
+        ..Last::default()
+    };
+    world.memory.insert("b".into(), last);
+    assert_eq!(canaries(&world.decide()), ["b"]);
+}
+
+#[test]
 fn the_partition_holds_canaries_too() {
     let mut world = trial(2, all_old());
     world.strategy.partition = 3;
