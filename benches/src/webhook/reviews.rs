@@ -164,6 +164,7 @@ fn strategy() -> Value {
             "partition": 0,
             "paused": false,
             "autoPause": {"enabled": true, "windowSeconds": 600},
+            "onFailure": "Pause",
         },
     })
 }

@@ -8,7 +8,8 @@ use super::crd::{Canary, MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, Rollin
 use super::decide::canary::{AUTOMATIC, DEFAULT_NODES, DEFAULT_SOAK, MANUAL, MAX_SOAK};
 use super::decide::placement;
 use super::decide::strategy::{
-    Amount, DEFAULT_MAX_SURGE, DEFAULT_MAX_UNAVAILABLE, DEFAULT_WINDOW, ON_DELETE, ROLLING_UPDATE,
+    Amount, DEFAULT_MAX_SURGE, DEFAULT_MAX_UNAVAILABLE, DEFAULT_WINDOW, ON_DELETE, PAUSE,
+    ROLLING_UPDATE, UNDO,
 };
 use super::names::{APP, OUR_PREFIX};
 use crate::kinds::shared::template::{self, PodTemplate};
@@ -56,6 +57,7 @@ impl Rules for MyDaemonSetRules {
                 canary.soak_seconds.get_or_insert(DEFAULT_SOAK);
                 canary.promote.get_or_insert_with(|| AUTOMATIC.to_owned());
             }
+            rolling.on_failure.get_or_insert_with(|| PAUSE.to_owned());
         }
     }
 
@@ -226,6 +228,7 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
     if let Some(canary) = &rolling.canary {
         check_canary(canary, findings);
     }
+    check_on_failure(rolling, findings);
     let mut amount = |name: &str, value: &Option<IntOrString>, default: u16| match value {
         None => Some(Amount::Nodes(default.into())),
         Some(value) => Amount::parse(value)
@@ -287,6 +290,22 @@ fn check_canary(canary: &Canary, findings: &mut Findings) {
     }
     if let Some(labels) = &canary.node_selector {
         placement::rules::check_labels(&format!("{at}.nodeSelector"), labels, findings);
+    }
+}
+
+fn check_on_failure(rolling: &RollingUpdate, findings: &mut Findings) {
+    let field = format!("{ROLLING}.onFailure");
+    match rolling.on_failure.as_deref() {
+        None | Some(PAUSE) => {}
+        Some(UNDO) => {
+            let auto_pause = rolling.auto_pause.as_ref();
+            if auto_pause.and_then(|it| it.enabled) == Some(false) {
+                findings.warn(format!(
+                    "{field}: has no effect while autoPause.enabled is false: nothing finds that the revision fails"
+                ));
+            }
+        }
+        Some(other) => findings.fault(Fault::not_supported(field, other, &[PAUSE, UNDO])),
     }
 }
 
@@ -370,7 +389,7 @@ mod tests {
         let full = json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {
             "type": "RollingUpdate",
             "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false,
-                "autoPause": {"enabled": true, "windowSeconds": 600}}}});
+                "autoPause": {"enabled": true, "windowSeconds": 600}, "onFailure": "Pause"}}});
         let cases = [
             (json!({}), full.clone()),
             (full.clone(), full),
@@ -380,14 +399,14 @@ mod tests {
                 json!({"image": "", "template": {"spec": {"x": 1}}, "minReadySeconds": 5,
                        "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate",
                        "rollingUpdate": {"maxUnavailable": "20%", "maxSurge": 0, "partition": 0, "paused": false,
-                           "autoPause": {"enabled": true, "windowSeconds": 600}}}}),
+                           "autoPause": {"enabled": true, "windowSeconds": 600}, "onFailure": "Pause"}}}),
             ),
             (
                 json!({"updateStrategy": {"rollingUpdate": {"canary": {}}}}),
                 json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate",
                        "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false,
                            "autoPause": {"enabled": true, "windowSeconds": 600},
-                           "canary": {"nodes": 1, "soakSeconds": 600, "promote": "Automatic"}}}}),
+                           "onFailure": "Pause", "canary": {"nodes": 1, "soakSeconds": 600, "promote": "Automatic"}}}}),
             ),
             (
                 json!({"updateStrategy": {"type": "OnDelete"}}),
@@ -525,6 +544,10 @@ mod tests {
                 format!("{at}.partition: Invalid value: -2: must be greater than or equal to 0"),
             ),
             (
+                rolling(json!({"onFailure": "Rollback"})),
+                format!("{at}.onFailure: Unsupported value: \"Rollback\": supported values: \"Pause\", \"Undo\""),
+            ),
+            (
                 json!({"image": "a:1", "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 1, "hostPort": 8080}]}]}},
                        "updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}),
                 format!("{at}.maxSurge: Forbidden: two pods on one node cannot share a host port: container \"app\" has 8080"),
@@ -627,6 +650,10 @@ mod tests {
             (
                 json!({"image": "a:1", "updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 0}}}),
                 "spec.updateStrategy.rollingUpdate: has no effect",
+            ),
+            (
+                json!({"image": "a:1", "updateStrategy": {"rollingUpdate": {"onFailure": "Undo", "autoPause": {"enabled": false}}}}),
+                "spec.updateStrategy.rollingUpdate.onFailure: has no effect",
             ),
             (
                 json!({"image": "a:1", "template": {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}}),

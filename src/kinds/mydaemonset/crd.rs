@@ -184,6 +184,13 @@ pub struct RollingUpdate {
         deserialize_with = "object_or_null"
     )]
     pub canary: Option<Canary>,
+    /// What follows when the roll-out stops by itself. Pause: it stands until a user acts. Undo: the operator replaces the
+    /// pods of the revision that failed by those of the last revision whose roll-out was completed, within the limits;
+    /// paused stops that, partition does not. The spec stays as it is, and its revision is not tried again until another
+    /// one takes its place, or the roll-out is resumed. If no roll-out was ever completed, or the pods fail on the way
+    /// back as well, it stands. Default: Pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<String>,
 }
 
 /// When a roll-out stops by itself. A node fails if it had an available pod of an older revision, and the pod of the
@@ -276,11 +283,16 @@ pub struct MyDaemonSetStatus {
     /// The revision of the present spec, once it has passed its canary or was approved and until its roll-out is completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted_revision: Option<String>,
-    /// The nodes that the roll-out was stopped for (Progressing=False, AutoPaused), the first 20.
+    /// The nodes that the roll-out was stopped for (Progressing=False, AutoPaused), or undone, the first 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_nodes: Vec<FailedNode>,
+    /// The revisions that are not tried again under onFailure Undo: updateRevision, after it failed; then the one that the
+    /// pods were going back to, if that failed as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_revisions: Vec<String>,
     /// The conditions in a word, the first of these that is so. Invalid: the spec is. AutoPaused: the
-    /// roll-out stopped because nodes failed. Migrating: the pods are changing hands, and left alone
+    /// roll-out stopped because nodes failed. RollingBack, RolledBack: as onFailure asks, the pods go back, or went back,
+    /// to the last revision whose roll-out was completed. Migrating: the pods are changing hands, and left alone
     /// as long as the annotation apps.zhongmingmao.io/migration is there. Degraded: pods fail, or
     /// cannot be created or deleted. Rolling 37%: so many nodes have an available pod of the newest
     /// revision and no other. Canary: the newest revision is tried on the canaries. WaitingForDeletion: the revision waits for

@@ -12,7 +12,7 @@ use super::decide::strategy::Strategy;
 use super::names::{
     APPROVE_ANNOTATION, CHANGE_CAUSE_ANNOTATION, MIGRATION_ANNOTATION, RESUME_ANNOTATION,
 };
-use super::revision::{self, Content};
+use super::revision::{self, Content, RevisionView};
 use my_operator_admission::faults::join;
 use my_operator_admission::rules::decode_and_validate;
 use my_operator_admission::text::cut;
@@ -54,8 +54,8 @@ pub(crate) struct ParsedSpec {
     /// How many unused revisions are kept.
     pub(crate) history: usize,
     /// The content of the revision, as text: a value tree takes many times the memory, and is
-    /// needed only while a pod is built.
-    pub(crate) canonical: Arc<str>,
+    /// needed only while a pod is built. `None` on the way back to a revision: it is stored.
+    pub(crate) canonical: Option<Arc<str>>,
     pub(crate) hash: String,
     pub(crate) canary: Option<Canary>,
 }
@@ -111,8 +111,21 @@ impl ParsedSpec {
             placement: Arc::new(Placement::from_template(spec.template.as_ref())),
             history: history(spec),
             hash: revision::hash(&canonical),
-            canonical: canonical.into(),
+            canonical: Some(canonical.into()),
             canary: Canary::from_spec(spec),
+        }
+    }
+
+    /// What is to be done in place of the spec to go back to that revision.
+    pub(crate) fn back_to(&self, revision: &RevisionView) -> Self {
+        Self {
+            strategy: self.strategy.for_the_way_back(),
+            placement: revision.placement.clone(),
+            history: self.history,
+            hash: revision.hash.clone(),
+            canonical: None,
+            // What failed is replaced at once, by what has been on the nodes before.
+            canary: None,
         }
     }
 }

@@ -113,6 +113,12 @@ impl<'a> Pass<'a> {
         self.memory().nodes.unanswered_deletes(generation)
     }
 
+    /// The revision of the object's spec, if that failed and the pods go back to another one.
+    pub(crate) fn undone(&self) -> Option<&'a str> {
+        let written = self.scope.object.parsed.as_ref().ok()?;
+        Some(written.hash.as_str()).filter(|hash| *hash != self.spec.hash)
+    }
+
     /// The object as the owner of pods and revisions.
     pub(crate) fn owner(&self) -> Owner<'a> {
         Owner {

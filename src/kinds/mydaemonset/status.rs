@@ -4,9 +4,10 @@ use std::fmt;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::crd::MyDaemonSetStatus;
+use super::crd::{FailedNode, MyDaemonSetStatus};
 use super::decide::observed::{Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
+use super::decide::undo::Undo;
 use super::names::MIGRATION_ANNOTATION;
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
@@ -26,6 +27,10 @@ pub const STALLED: &str = "Stalled";
 const ROLLING_OUT: &str = "RollingOut";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
 pub const AUTO_PAUSED: &str = "AutoPaused";
+/// Reason of `Progressing=True`: the revision of the spec failed, and the pods go back to an earlier one.
+pub const ROLLING_BACK: &str = "RollingBack";
+/// Reason of `Progressing=False`: the same, and they have gone back.
+pub const ROLLED_BACK: &str = "RolledBack";
 /// Reason of `Progressing=False`: the newest revision has reached every node that it could, and the message says which
 /// others there are.
 pub const COMPLETE: &str = "Complete";
@@ -46,8 +51,9 @@ pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
 const LACKING: &str = "not yet on";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub(crate) const STANDS: [&str; 8] = [
+pub(crate) const STANDS: [&str; 9] = [
     AUTO_PAUSED,
+    ROLLED_BACK,
     CANARY,
     WAITING_FOR_APPROVAL,
     ON_DELETE,
@@ -143,13 +149,25 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) strategy: Strategy,
     /// The revision of the current spec.
     pub(crate) update: &'a str,
+    /// Whether the pods go back from it by themselves.
+    pub(crate) undo: Undo<'a>,
     /// The revision of the last roll-out that was completed.
     pub(crate) current: &'a str,
-    /// Whether the revision of the current spec is stored.
+    /// Whether the revision that the roll-out leads to is stored.
     pub(crate) stored: bool,
     /// Why a pod could not be created or the revision not be stored, if so.
     pub(crate) refusal: Option<&'a Refusal>,
     pub(crate) now: DateTime<Utc>,
+}
+
+impl<'a> StatusInput<'a> {
+    /// The revision that the roll-out leads to.
+    fn target(&self) -> &'a str {
+        match self.undo {
+            Undo::To(target) => target,
+            Undo::No | Undo::IfItFails(_) => self.update,
+        }
+    }
 }
 
 /// Decodes a stored status. A malformed one is treated as empty and will be replaced.
@@ -259,18 +277,23 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         current_number_scheduled: Some(count(observed.current)),
         number_misscheduled: Some(count(observed.misscheduled)),
         number_ready: Some(count(observed.ready)),
-        updated_number_scheduled: Some(count(observed.updated)),
+        updated_number_scheduled: Some(count(match input.undo {
+            Undo::To(_) => observed.undone,
+            Undo::No | Undo::IfItFails(_) => observed.updated,
+        })),
         number_available: Some(count(observed.available)),
         number_unavailable: Some(count(observed.desired.saturating_sub(observed.available))),
         current_revision: if_stored(input.current, &previous.current_revision),
         complete_revisions: complete_revisions(input),
         update_revision: if_stored(input.update, &previous.update_revision),
-        failed_nodes: observed.stopped_for.clone(),
         promoted_revision: promoted_revision(input),
+        failed_nodes: failed_nodes(input).to_vec(),
+        failed_revisions: failed_revisions(input),
         ..previous.clone()
     };
     let progress = progress(input);
-    let is_stalled = progress.reason == AUTO_PAUSED || NOT_STORED.contains(&progress.reason);
+    let is_stopped = [AUTO_PAUSED, ROLLED_BACK].contains(&progress.reason);
+    let is_stalled = is_stopped || NOT_STORED.contains(&progress.reason);
     let stalled = is_stalled.then(|| State {
         status: true,
         ..progress.clone()
@@ -287,13 +310,37 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
     with(status, wanted, Some(observed), input.generation, input.now)
 }
 
+/// The nodes that the roll-out is stopped for or, on the way back, those that it goes back for.
+fn failed_nodes<'a>(input: &StatusInput<'a>) -> &'a [FailedNode] {
+    let previous = input.previous;
+    match input.undo {
+        Undo::To(_) if input.observed.auto_paused => &input.observed.stopped_for,
+        // Those on which the way back failed speak against another revision.
+        Undo::To(_) if previous.failed_revisions.len() > 1 => &[],
+        Undo::To(_) => &previous.failed_nodes,
+        Undo::No | Undo::IfItFails(_) => &input.observed.stopped_for,
+    }
+}
+
+/// The revisions that are not tried again.
+fn failed_revisions(input: &StatusInput<'_>) -> Vec<String> {
+    let is_stopped = input.observed.auto_paused;
+    let failed = match input.undo {
+        Undo::To(target) if is_stopped => vec![input.update, target],
+        Undo::To(_) => vec![input.update],
+        Undo::IfItFails(_) if is_stopped => vec![input.update],
+        Undo::No | Undo::IfItFails(_) => Vec::new(),
+    };
+    failed.into_iter().map(str::to_owned).collect()
+}
+
 /// The revisions of the last roll-outs that were completed, with the newest one if its was. One that is on no node, for
 /// which no node is eligible, proves nothing: an undo must not lead there.
 fn complete_revisions(input: &StatusInput<'_>) -> Vec<String> {
     let known = input.previous.complete_revisions.iter().map(String::as_str);
     let observed = input.observed;
     let is_proven = observed.complete && observed.reached > 0 && input.stored;
-    let newest = is_proven.then_some(input.update);
+    let newest = is_proven.then_some(input.target());
     let others = known.filter(|known| newest != Some(known));
     let all = newest.into_iter().chain(others);
     all.take(COMPLETE_REVISIONS).map(str::to_owned).collect()
@@ -318,7 +365,7 @@ fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
     let reason = progressing.map_or("", |c| c.reason.as_str());
     if is(ACCEPTED, "False") {
         INVALID.to_owned()
-    } else if [AUTO_PAUSED, MIGRATING].contains(&reason) {
+    } else if [AUTO_PAUSED, ROLLED_BACK, ROLLING_BACK, MIGRATING].contains(&reason) {
         reason.to_owned()
     } else if is(DEGRADED, "True") {
         DEGRADED.to_owned()
@@ -361,12 +408,13 @@ fn progress(input: &StatusInput<'_>) -> State {
     let (observed, update) = (input.observed, input.update);
     let before = condition::get(&input.previous.conditions, PROGRESSING);
     if observed.auto_paused {
-        let is_known = input.previous.failed_nodes == observed.stopped_for;
-        let before = before.filter(|_| is_known);
-        return State::of(false, AUTO_PAUSED, auto_paused(observed, update, before));
+        return stopped(input, before);
     }
     if !input.stored {
         return not_stored(input);
+    }
+    if let Undo::To(target) = input.undo {
+        return going_back(input, target, before);
     }
     if let Some(canary) = on_canary(input) {
         return canary;
@@ -387,6 +435,45 @@ fn progress(input: &StatusInput<'_>) -> State {
     }
 }
 
+/// The state of a roll-out that stopped because nodes failed.
+fn stopped(input: &StatusInput<'_>, before: Option<&Condition>) -> State {
+    let observed = input.observed;
+    if let Undo::IfItFails(target) = input.undo {
+        let failed = failed(&observed.stopped_for, input.update);
+        let message = format!("{failed}: the pods go back to revision {target}");
+        return State::of(true, ROLLING_BACK, message);
+    }
+    let is_known = input.previous.failed_nodes == observed.stopped_for;
+    let message = auto_paused(input, before.filter(|_| is_known));
+    State::of(false, AUTO_PAUSED, message)
+}
+
+/// The state of a roll-out that leads back to that revision, since the one of the spec failed.
+fn going_back(input: &StatusInput<'_>, target: &str, before: Option<&Condition>) -> State {
+    let observed = input.observed;
+    let failed = failed(failed_nodes(input), input.update);
+    // Nodes that are cordoned are named at the end.
+    if let Some(held) = held(input, before).filter(|held| held.reason != CORDONED) {
+        let message = format!("{failed}; {}", held.message);
+        return State::of(held.status, held.reason, message);
+    }
+    // As after any roll-out, a pod that is unavailable for a while does not start it again.
+    let has_ended = before.is_some_and(|c| c.reason == ROLLED_BACK)
+        && input.previous.update_revision.as_deref() == Some(input.update);
+    let missing = observed.updated < observed.desired;
+    if !observed.complete && (missing || !has_ended) {
+        let rolling = rolling_out(observed, target);
+        let message = format!("{failed}: the pods go back to revision {target}; {rolling}");
+        return State::of(true, ROLLING_BACK, message);
+    }
+    let reached = reached(observed, target);
+    let message = format!(
+        "{failed}, and the pods went back: {reached}; revision {} is not tried again until the spec changes (kubectl mydaemonset undo) or it is resumed (kubectl mydaemonset resume)",
+        input.update
+    );
+    State::of(false, ROLLED_BACK, message)
+}
+
 /// The state of a roll-out that has not begun because its revision is not stored.
 fn not_stored(input: &StatusInput<'_>) -> State {
     match input.refusal {
@@ -394,7 +481,7 @@ fn not_stored(input: &StatusInput<'_>) -> State {
             State::of(false, refusal.reason, refusal.to_string())
         }
         _ => {
-            let message = format!("revision {} cannot be stored yet", input.update);
+            let message = format!("revision {} cannot be stored yet", input.target());
             State::of(true, ROLLING_OUT, message)
         }
     }
@@ -464,9 +551,13 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
         )
     } else {
         // The newest revision excludes none of them: a cordon would not keep such a node's pod.
-        return Some(State::of(false, CORDONED, reached(observed, input.update)));
+        return Some(State::of(
+            false,
+            CORDONED,
+            reached(observed, input.target()),
+        ));
     };
-    let waiting = waiting_for(observed, input.update);
+    let waiting = waiting_for(observed, input.target());
     Some(State::of(false, reason, format!("{waiting}: {cause}")))
 }
 
@@ -547,21 +638,37 @@ fn read_excluded(status: &MyDaemonSetStatus) -> Option<&str> {
 }
 
 /// Which nodes stopped the roll-out. They may recover once it is stopped: the first message stays.
-fn auto_paused(observed: &Observed, update: &str, before: Option<&Condition>) -> String {
+fn auto_paused(input: &StatusInput<'_>, before: Option<&Condition>) -> String {
+    let target = input.target();
     match before {
-        Some(before) if before.reason == AUTO_PAUSED && before.message.contains(update) => {
+        Some(before) if before.reason == AUTO_PAUSED && before.message.contains(target) => {
             before.message.clone()
         }
         _ => {
-            let failed = observed.stopped_for.iter();
-            let failed = Named::new(failed, |failed| {
-                format!("{} ({})", failed.name, failed.reason)
-            });
+            let failed = failed(&input.observed.stopped_for, target);
+            let first = match input.undo {
+                Undo::To(_) => format!(
+                    "revision {} failed, and so does the way back: ",
+                    input.update
+                ),
+                Undo::No | Undo::IfItFails(_) => String::new(),
+            };
             format!(
-                "revision {update} failed on {failed}: the roll-out is stopped until the spec changes (kubectl mydaemonset undo) or it is resumed (kubectl mydaemonset resume)"
+                "{first}{failed}: the roll-out is stopped until the spec changes (kubectl mydaemonset undo) or it is resumed (kubectl mydaemonset resume)"
             )
         }
     }
+}
+
+/// That a revision failed, and where.
+fn failed(nodes: &[FailedNode], revision: &str) -> String {
+    if nodes.is_empty() {
+        return format!("revision {revision} failed");
+    }
+    let nodes = Named::new(nodes.iter(), |node| {
+        format!("{} ({})", node.name, node.reason)
+    });
+    format!("revision {revision} failed on {nodes}")
 }
 
 fn degradation(observed: &Observed, refusal: Option<&Refusal>) -> State {
@@ -582,11 +689,23 @@ pub fn is_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
         && progressing.is_some_and(|c| c.reason == AUTO_PAUSED)
 }
 
-/// Whether it was so when the operator last looked: while the pods change hands, another reason takes its place.
-pub(crate) fn was_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
+/// Whether that revision of the spec failed, and the pods went back from it by themselves, or do so.
+pub fn is_undone(status: &MyDaemonSetStatus, update: &str) -> bool {
+    let failed = status.failed_revisions.first();
+    failed.is_some_and(|failed| failed == update)
+}
+
+/// Whether the roll-out that leads to `target` was stopped when the operator last looked. `update` is the revision of the
+/// spec. While the pods change hands, another reason takes the place of `AutoPaused`.
+pub(crate) fn was_stopped(status: &MyDaemonSetStatus, update: &str, target: &str) -> bool {
+    if update != target {
+        let is_it = |failed: &String| failed == target;
+        return is_undone(status, update) && status.failed_revisions.iter().any(is_it);
+    }
     let is_same = status.update_revision.as_deref() == Some(update);
-    let was_stopped = is_migrating(status) && is_same && !status.failed_nodes.is_empty();
-    was_stopped || is_auto_paused(status, update)
+    let is_moving = is_migrating(status) && is_same && !status.failed_nodes.is_empty();
+    // From one that was undone there may be no way back any more.
+    is_moving || is_auto_paused(status, update) || is_undone(status, update)
 }
 
 /// Whether that revision has passed its canary, and its roll-out is not at its end.
@@ -604,7 +723,7 @@ pub fn on_canaries(status: &MyDaemonSetStatus) -> Option<bool> {
 /// Whether a roll-out is under way.
 pub(crate) fn is_rolling(status: &MyDaemonSetStatus) -> bool {
     let progressing = condition::get(&status.conditions, PROGRESSING);
-    progressing.is_some_and(|c| c.reason == ROLLING_OUT)
+    progressing.is_some_and(|c| [ROLLING_OUT, ROLLING_BACK].contains(&c.reason.as_str()))
 }
 
 /// Why the roll-out stands, if it does: one of [`STANDS`].
@@ -636,7 +755,8 @@ pub(crate) fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> V
         change.nodes_excluded(),
         change.canary_passed(),
         change.waiting_for_approval(),
-        change.auto_paused(),
+        change.rolling_back(),
+        change.stopped(),
         change.rollout_complete(),
         change.degraded(),
     ];
@@ -697,10 +817,17 @@ impl Change<'_> {
         Some(normal(WAITING_FOR_APPROVAL, condition.message.clone()))
     }
 
-    fn auto_paused(&self) -> Option<NewEvent> {
-        let condition = self.became(PROGRESSING, "False");
-        let condition = condition.filter(|c| c.reason == AUTO_PAUSED)?;
-        Some(warning(AUTO_PAUSED, "RollOut", condition.message.clone()))
+    fn rolling_back(&self) -> Option<NewEvent> {
+        let condition = self.became(PROGRESSING, "True");
+        let condition = condition.filter(|c| c.reason == ROLLING_BACK)?;
+        Some(warning(ROLLING_BACK, "RollOut", condition.message.clone()))
+    }
+
+    fn stopped(&self) -> Option<NewEvent> {
+        let condition = self.became(PROGRESSING, "False")?;
+        let mut reasons = [AUTO_PAUSED, ROLLED_BACK].into_iter();
+        let reason = reasons.find(|reason| *reason == condition.reason)?;
+        Some(warning(reason, "RollOut", condition.message.clone()))
     }
 
     fn rollout_complete(&self) -> Option<NewEvent> {
@@ -740,7 +867,6 @@ fn normal(reason: &'static str, note: String) -> NewEvent {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::kinds::mydaemonset::crd::FailedNode;
     use crate::kinds::mydaemonset::decide::observed::{ByCause, Excluded, Named};
     use crate::kinds::mydaemonset::decide::strategy::Amount;
     use chrono::TimeDelta;
@@ -779,6 +905,7 @@ mod tests {
             min_ready: TimeDelta::zero(),
             progress_deadline: TimeDelta::minutes(10),
             auto_pause: None,
+            undoes: false,
         }
     }
 
@@ -824,6 +951,7 @@ mod tests {
             observed,
             strategy,
             update: "new",
+            undo: Undo::No,
             current,
             stored: true,
             refusal: None,
@@ -844,6 +972,7 @@ mod tests {
             observed: &under_way(),
             strategy: strategy(),
             update: "newer",
+            undo: Undo::No,
             current: "old",
             stored: false,
             refusal: Some(&refusal),
@@ -1451,6 +1580,7 @@ mod tests {
                 observed: &observed,
                 strategy: strategy(),
                 update,
+                undo: Undo::No,
                 current: update,
                 stored: true,
                 refusal: None,
@@ -1494,6 +1624,7 @@ mod tests {
             observed: &complete(3),
             strategy: strategy(),
             update: "new",
+            undo: Undo::No,
             current: "new",
             stored: true,
             refusal: Some(&refusal),
@@ -1502,6 +1633,125 @@ mod tests {
         assert_eq!(reasons(&done, &refused), ["PodRefused"]);
         let degraded = condition::get(&refused.conditions, DEGRADED).unwrap();
         assert_eq!(degraded.message, "exceeded quota");
+    }
+
+    /// The status on the way back from revision `new` to `old`.
+    fn next_back(
+        previous: &MyDaemonSetStatus,
+        observed: &Observed,
+        undo: Undo<'_>,
+    ) -> MyDaemonSetStatus {
+        next(&StatusInput {
+            previous,
+            generation: Some(2),
+            observed,
+            strategy: strategy(),
+            update: "new",
+            undo,
+            current: "old",
+            stored: true,
+            refusal: None,
+            now: at(2),
+        })
+    }
+
+    #[test]
+    fn the_way_back_is_told_from_a_roll_out_of_the_spec() {
+        let old = MyDaemonSetStatus {
+            update_revision: Some("new".into()),
+            current_revision: Some("old".into()),
+            complete_revisions: vec!["old".into()],
+            ..none()
+        };
+        let failing = Observed {
+            auto_paused: true,
+            stopped_for: failed(&["a"]),
+            ..under_way()
+        };
+        let reasons = |before: &MyDaemonSetStatus, after: &MyDaemonSetStatus| -> Vec<_> {
+            events(before, after).iter().map(|n| n.reason).collect()
+        };
+        // It stops, and will go back.
+        let begun = next_back(&old, &failing, Undo::IfItFails("old"));
+        assert_eq!(state(&begun), ROLLING_BACK);
+        assert_eq!(
+            progressing(&begun),
+            "revision new failed on a (Error): the pods go back to revision old"
+        );
+        assert_eq!(begun.failed_revisions, ["new"]);
+        assert_eq!(reasons(&old, &begun), [ROLLING_BACK]);
+        // It goes back. The spec's revision is still the one that failed.
+        let going = Observed {
+            undone: 1,
+            ..under_way()
+        };
+        let under_way = next_back(&begun, &going, Undo::To("old"));
+        assert_eq!(
+            progressing(&under_way),
+            "revision new failed on a (Error): the pods go back to revision old; 1 of 3 nodes have revision old"
+        );
+        assert_eq!(under_way.update_revision.as_deref(), Some("new"));
+        assert_eq!(under_way.updated_number_scheduled, Some(1));
+        assert!(is_rolling(&under_way) && is_undone(&under_way, "new"));
+        assert_eq!(reasons(&begun, &under_way), [""; 0]);
+        // It is there.
+        let done = next_back(&under_way, &complete(3), Undo::To("old"));
+        assert_eq!(
+            (state(&done), paused(&done)),
+            (ROLLED_BACK, Some(ROLLED_BACK))
+        );
+        assert!(progressing(&done).starts_with(
+            "revision new failed on a (Error), and the pods went back: revision old is available on all 3 nodes; revision new is not tried again "
+        ));
+        assert_eq!(done.updated_number_scheduled, Some(0));
+        assert_eq!(done.failed_nodes, failed(&["a"]));
+        assert_eq!(done.complete_revisions, ["old"]);
+        assert!(conditions(&done).contains(&"Stalled=True/RolledBack".to_owned()));
+        assert_eq!(reasons(&under_way, &done), [ROLLED_BACK]);
+        // A pod that fails after that does not begin it again, and another spec ends it.
+        let ailing = Observed {
+            complete: false,
+            available: 2,
+            ..complete(3)
+        };
+        assert_eq!(
+            state(&next_back(&done, &ailing, Undo::To("old"))),
+            ROLLED_BACK
+        );
+        assert!(was_stopped(&done, "new", "new"), "the way back is lost");
+        assert!(!was_stopped(&done, "new", "old") && !was_stopped(&done, "old", "old"));
+        let other = next_of(&done, &complete(3), strategy(), "new", 3);
+        assert_eq!(
+            (other.failed_revisions.len(), other.failed_nodes.len()),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn a_way_back_that_fails_as_well_is_a_stop() {
+        let begun = MyDaemonSetStatus {
+            update_revision: Some("new".into()),
+            failed_revisions: vec!["new".into()],
+            failed_nodes: failed(&["a"]),
+            ..none()
+        };
+        let failing = Observed {
+            auto_paused: true,
+            stopped_for: failed(&["b"]),
+            ..under_way()
+        };
+        let stopped = next_back(&begun, &failing, Undo::To("old"));
+        assert_eq!(state(&stopped), AUTO_PAUSED);
+        assert!(progressing(&stopped).starts_with(
+            "revision new failed, and so does the way back: revision old failed on b (Error): the roll-out is stopped"
+        ));
+        assert_eq!(stopped.failed_revisions, ["new", "old"]);
+        assert!(was_stopped(&stopped, "new", "old"));
+        assert_eq!(next_back(&stopped, &failing, Undo::To("old")), stopped);
+        // A user resumes it.
+        let resumed = next_back(&stopped, &under_way(), Undo::To("old"));
+        assert_eq!(resumed.failed_revisions, ["new"]);
+        assert!(progressing(&resumed).starts_with("revision new failed: the pods go back"));
     }
 
     #[test]

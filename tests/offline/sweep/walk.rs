@@ -439,6 +439,7 @@ fn every_field_of_a_mydaemonset_there_and_back() {
             "/updateStrategy/rollingUpdate/canary/promote",
             json!("Manual"),
         ),
+        change("/updateStrategy/rollingUpdate/onFailure", json!("Undo")),
     ];
     changes.extend(template_changes());
     walk(&Walk {

@@ -77,7 +77,8 @@ fn creates(pass: &Pass<'_>, decision: &Decision) -> Vec<Create> {
         .unanswered_creates(pass.object.generation);
     let is_wanted = |create: &Create| {
         let runs = pass.eligibility(&create.node) == Some(Eligibility::Run);
-        runs && !(surges(pass, create) && decision.observed.auto_paused)
+        let is_undone = pass.undone() == Some(create.revision.as_str());
+        runs && !is_undone && !(surges(pass, create) && decision.observed.auto_paused)
     };
     let unanswered = unanswered.into_iter().filter(is_wanted);
     unanswered.chain(decision.create.iter().cloned()).collect()

@@ -127,8 +127,10 @@ impl<'a> PodCreator<'a> {
     /// The content of a pod's revision in its canonical form; `None` if the revision does not exist.
     pub(super) async fn content(&self, create: &Create) -> Result<Option<Arc<str>>, Failure> {
         let (pass, hash) = (self.pass, &create.revision);
-        if *hash == pass.spec.hash {
-            return Ok(Some(pass.spec.canonical.clone()));
+        if let Some(canonical) = &pass.spec.canonical
+            && *hash == pass.spec.hash
+        {
+            return Ok(Some(canonical.clone()));
         }
         let Some(revision) = self.revisions.iter().find(|r| r.hash == *hash) else {
             return Ok(None);

@@ -58,7 +58,7 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
 fn log_step(pass: &Pass<'_>, delete: &Delete) {
     if delete.reason.is_due_to_revision() {
         let (namespace, name) = (&*pass.key.namespace, &*pass.key.name);
-        let (node, pod, revision) = (&delete.node, &delete.pod, &pass.spec.hash);
+        let (node, pod, revision) = (&delete.node, &delete.pod, &delete.last.revision);
         let why = delete.reason.text();
         tracing::info!(
             controller = CONTROLLER,
@@ -80,7 +80,8 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
     let auto_paused = decision.observed.auto_paused;
     let must_leave = |node: &str| pass.eligibility(node) == Some(Eligibility::Leave);
     let is_wanted = |delete: &Delete| match delete.reason {
-        DeleteReason::Outdated => !auto_paused,
+        // One that was sent before the pods went back may be of the revision that they go back to.
+        DeleteReason::Outdated => !auto_paused && delete.last.revision != pass.spec.hash,
         DeleteReason::NotEligible => must_leave(&delete.node),
         DeleteReason::Excluded => must_leave(&delete.node) && !auto_paused,
         DeleteReason::NodeGone | DeleteReason::Surplus | DeleteReason::Failed => true,

@@ -136,8 +136,14 @@ async fn adopt_if_there(pass: &Pass<'_>, orphan: &RevisionView) -> Result<bool, 
 }
 
 async fn create_revision(pass: &Pass<'_>, place: Place<'_>) -> Result<Created, Error> {
+    let Some(canonical) = &pass.spec.canonical else {
+        // The next pass knows that it is gone, and does not go back to it.
+        let name = revision::name(&pass.key.name, &pass.spec.hash);
+        let reason = format!("the ControllerRevision {name} is gone: there is no way back to it");
+        return Ok(Created::Conflict(reason));
+    };
     let cause = pass.object.cause.as_deref();
-    let body = match revision::body(&pass.owner(), &pass.spec.canonical, cause, place) {
+    let body = match revision::body(&pass.owner(), canonical, cause, place) {
         Ok(body) => body,
         Err(error) => return Ok(Created::Conflict(error.to_string())),
     };
@@ -265,6 +271,7 @@ fn used_revisions(pass: &Pass<'_>, current: &str) -> BTreeSet<String> {
     let on_nodes = memory.rollout.iter().flat_map(RolloutState::revisions);
     [current, &pass.spec.hash]
         .into_iter()
+        .chain(pass.undone())
         .chain(on_nodes)
         .chain(memory.nodes.revisions())
         .map(str::to_owned)

@@ -177,7 +177,9 @@ impl MyDaemonSetReconciler {
             let is_concerned = self.remember(&key, |memory| {
                 memory.nodes.touch(&event.key.name);
                 let placement = memory.acceptance.placement(&spec.hash, &spec.placement);
-                concerns(placement, event.old, event.new)
+                let back = memory.way_back.as_ref();
+                let concerns = |placement: &Placement| concerns(placement, event.old, event.new);
+                concerns(placement) || back.is_some_and(|back| concerns(&back.placement))
             });
             if is_concerned || owners.contains(object.uid.as_str()) {
                 self.queue.add(key);

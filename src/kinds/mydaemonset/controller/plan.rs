@@ -50,6 +50,7 @@ pub(super) fn plan(
             update_since: newest.map(|r| r.since).unwrap_or_default(),
             current: &current,
             known: &known,
+            undone: pass.undone(),
         },
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),

@@ -1,5 +1,7 @@
 //! One reconcile pass over one object: observe, decide, act, report.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::plan::{Plan, plan};
@@ -9,10 +11,13 @@ use crate::kinds::mydaemonset::act::outcome::Outcome;
 use crate::kinds::mydaemonset::act::revisions::{Ensured, ensure_revision, prune_revisions};
 use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
 use crate::kinds::mydaemonset::decide::decision::DeleteReason;
+use crate::kinds::mydaemonset::decide::undo::{self, Undo};
+use crate::kinds::mydaemonset::memory::WayBack;
 use crate::kinds::mydaemonset::memory::event_tally::{created_text, deleted_text, pods};
 use crate::kinds::mydaemonset::memory::first_look::FirstLook;
 use crate::kinds::mydaemonset::object::ParsedSpec;
 use crate::kinds::mydaemonset::pass::{Pass, Scope};
+use crate::kinds::mydaemonset::revision::RevisionView;
 use crate::kinds::mydaemonset::status::{self, StatusInput};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::{Action, Error};
@@ -40,13 +45,47 @@ impl<'a> Reconcile<'a> {
             return Ok(self.retry_later());
         }
         match &self.scope.object.parsed {
-            Ok(spec) => self.reconcile(spec).await,
+            Ok(spec) => match self.way_back(spec) {
+                Some(back) => self.reconcile(&back).await,
+                None => self.reconcile(spec).await,
+            },
             Err(why) => self.reject(why).await,
         }
     }
 
-    /// Brings the cluster closer to a valid spec.
-    async fn reconcile(&self, spec: &'a ParsedSpec) -> Result<Action, Error> {
+    /// What takes the place of the spec, if its revision failed and the pods go back to another one. A user who resumes
+    /// its roll-out has it tried again.
+    fn way_back(&self, spec: &ParsedSpec) -> Option<ParsedSpec> {
+        let is_it = |hash: &String| *hash == spec.hash;
+        let is_failed = self
+            .status
+            .before()
+            .failed_revisions
+            .first()
+            .is_some_and(is_it);
+        let is_resumed = self.scope.object.resume.as_ref().is_some_and(is_it);
+        let way_back = &mut self.scope.memory.lock().way_back;
+        let is_begun = way_back.as_ref().is_some_and(|back| is_it(&back.from));
+        let to = self.undo_target(spec);
+        let to = to.filter(|_| (is_failed || is_begun) && !is_resumed);
+        *way_back = to.as_ref().map(|to| WayBack {
+            from: spec.hash.clone(),
+            placement: to.placement.clone(),
+        });
+        to.map(|to| spec.back_to(&to))
+    }
+
+    /// The revision that the pods go back to, should that of the spec fail.
+    fn undo_target(&self, spec: &ParsedSpec) -> Option<Arc<RevisionView>> {
+        let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
+        let complete = &self.status.before().complete_revisions;
+        let is_kept = |hash: &str| revisions.iter().any(|revision| revision.hash == hash);
+        let target = undo::target(complete, &spec.hash, is_kept)?;
+        revisions.iter().find(|r| r.hash == target).cloned()
+    }
+
+    /// Brings the cluster closer to a valid spec, or to the one that takes its place.
+    async fn reconcile(&self, spec: &ParsedSpec) -> Result<Action, Error> {
         let (scope, now) = (self.scope, self.scope.now);
         let mut pass = Pass { scope, spec, now };
         let mut outcome = Outcome::default();
@@ -72,7 +111,8 @@ impl<'a> Reconcile<'a> {
         let decide = |pass: &Pass<'_>, stopped_for: Option<&[_]>| {
             plan(pass, &revisions, stored, before, stopped_for)
         };
-        let was_stopped = status::was_auto_paused(before, &spec.hash);
+        let update = pass.undone().unwrap_or(&spec.hash);
+        let was_stopped = status::was_stopped(before, update, &spec.hash);
         let mut plan = decide(&pass, was_stopped.then_some(&before.failed_nodes));
         let deletes = act::create(&pass, &revisions, &plan.decision, &mut outcome).await;
         if deletes && pass.is_late() {
@@ -90,7 +130,7 @@ impl<'a> Reconcile<'a> {
         // After the pods: a revision is in use once a pod of it is about to be created.
         let complete = &before.complete_revisions;
         prune_revisions(&pass, &revisions, &plan.current, complete, &mut outcome).await;
-        let after = self.next_status(spec, stored, &plan, before);
+        let after = self.next_status(&pass, stored, &plan, before);
         self.scope.metrics.status(self.scope.key, &after);
         // Events say what was done even if the status cannot be written.
         let written = self.write_status(&plan, &after).await;
@@ -131,18 +171,26 @@ impl<'a> Reconcile<'a> {
 
     fn next_status(
         &self,
-        spec: &ParsedSpec,
+        pass: &Pass<'_>,
         stored: bool,
         plan: &Plan,
         before: &MyDaemonSetStatus,
     ) -> MyDaemonSetStatus {
+        let spec = pass.spec;
         let refusal = self.scope.memory.lock().backoffs.reported().cloned();
+        let target = self.undo_target(spec).filter(|_| spec.strategy.undoes);
+        let undo = match (pass.undone(), &target) {
+            (Some(_), _) => Undo::To(&spec.hash),
+            (None, Some(target)) => Undo::IfItFails(&target.hash),
+            (None, None) => Undo::No,
+        };
         status::next(&StatusInput {
             previous: before,
             generation: self.scope.object.generation,
             observed: &plan.decision.observed,
             strategy: spec.strategy,
-            update: &spec.hash,
+            update: pass.undone().unwrap_or(&spec.hash),
+            undo,
             current: &plan.current,
             stored,
             refusal: refusal.as_ref(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
 use crate::kinds::mydaemonset::names::CONTROLLER;
 use crate::kinds::mydaemonset::pass::{Scope, WrittenStatus};
-use crate::kinds::mydaemonset::status::{self, is_auto_paused};
+use crate::kinds::mydaemonset::status::{self, is_auto_paused, is_undone};
 use my_operator_runtime::reconcile::event::Severity;
 use my_operator_runtime::reconcile::{Error, call_status, if_there, write};
 
@@ -113,6 +113,9 @@ impl<'a> StatusWriter<'a> {
         if after.promoted_revision.is_none() && before.promoted_revision.is_some() {
             patch["status"]["promotedRevision"] = Value::Null;
         }
+        if after.failed_revisions.is_empty() && !before.failed_revisions.is_empty() {
+            patch["status"]["failedRevisions"] = Value::Null;
+        }
         let params = write::patch_params();
         let api = Api::<RawMyDaemonSet>::namespaced(context.client.clone(), &key.namespace);
         let patch = Patch::Merge(&patch);
@@ -153,7 +156,8 @@ impl<'a> StatusWriter<'a> {
             }
         }
         let update = after.update_revision.as_deref().unwrap_or_default();
-        if is_auto_paused(after, update) && !is_auto_paused(before, update) {
+        let has_stopped = |status| is_auto_paused(status, update) || is_undone(status, update);
+        if has_stopped(after) && !has_stopped(before) {
             metrics.auto_pauses.inc();
         }
     }

@@ -14,7 +14,7 @@ use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
 /// The revisions that matter to a decision, by the hashes of their content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revisions<'a> {
-    /// The revision of the current spec.
+    /// The revision of the current spec, or the one that takes its place because it failed.
     pub(crate) update: &'a str,
     /// Whether it is stored as the newest. Until then every node stays on the revision that it has,
     /// since the store is what a held node's next pod is made of.
@@ -25,6 +25,9 @@ pub(crate) struct Revisions<'a> {
     pub(crate) current: &'a str,
     /// All revisions whose content is known.
     pub(crate) known: &'a BTreeMap<&'a str, Known>,
+    /// The revision of the spec, if it failed and this roll-out goes back from it by itself. No verdict on a node depends
+    /// on that.
+    pub(crate) undone: Option<&'a str>,
 }
 
 impl<'a> Revisions<'a> {
@@ -34,6 +37,12 @@ impl<'a> Revisions<'a> {
         older
             .max_by_key(|(_, known)| known.number)
             .map(|(hash, _)| *hash)
+    }
+
+    /// Whether a user goes back to the revision of the last completed roll-out. Nothing stops that. A roll-out that goes
+    /// back by itself is another: no user looks on.
+    pub(crate) fn is_way_out(&self) -> bool {
+        self.update == self.current && self.undone.is_none()
     }
 }
 

@@ -159,6 +159,8 @@ pub(crate) struct Observed {
     pub(crate) excluded: Excluded,
     /// Nodes without an available pod of the newest revision that the roll-out does not wait for, and why not.
     pub(crate) left_out: Named,
+    /// Nodes that have a pod of the revision that the roll-out goes back from.
+    pub(crate) undone: usize,
     /// Whether the roll-out is stopped because of failing nodes.
     pub(crate) auto_paused: bool,
     /// Whether every node that the roll-out waits for has an available pod of the newest revision and no other.

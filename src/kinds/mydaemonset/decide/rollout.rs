@@ -350,7 +350,7 @@ impl RolloutState {
         let Some(auto_pause) = input.strategy.auto_pause else {
             return false;
         };
-        if revisions.update == revisions.current || input.resumed {
+        if revisions.is_way_out() || input.resumed {
             return false;
         }
         let most = auto_pause.max_failures.unwrap_or(limits.unavailable);
@@ -495,6 +495,7 @@ impl RolloutState {
                 taint: self.count(NodeFlag::ExcludedByTaint),
             },
             left_out: named(NodeFlag::LeftOut, &left_out),
+            undone: self.left_with(input.revisions.undone),
             auto_paused,
             complete: !auto_paused
                 && input.revisions.stored
@@ -502,6 +503,24 @@ impl RolloutState {
                 && self.is_complete(),
             canary: None,
         }
+    }
+
+    /// How many nodes that should have a pod have one that runs of the revision that the roll-out goes back from. The
+    /// roll-out has not reached any of them.
+    fn left_with(&self, undone: Option<&str>) -> usize {
+        let Some(undone) = undone else {
+            return 0;
+        };
+        let has_it = |name: &&Arc<str>| {
+            let entry = self.entries.get(*name);
+            entry.is_some_and(|entry| {
+                let mut pods = entry.on_node.pods.iter();
+                let is_desired = entry.verdict.flags.has_nth(NodeFlag::Desired as usize);
+                is_desired && pods.any(|pod| pod.revision == undone && pod.is_live())
+            })
+        };
+        let unreached = self.names[NodeFlag::Unreached as usize].iter();
+        unreached.filter(has_it).count()
     }
 
     /// Whether every node that the roll-out waits for has an available pod of the newest revision

@@ -10,6 +10,11 @@ pub(crate) const ROLLING_UPDATE: &str = "RollingUpdate";
 /// `spec.updateStrategy.type`: users delete pods.
 pub(crate) const ON_DELETE: &str = "OnDelete";
 
+/// `spec.updateStrategy.rollingUpdate.onFailure`: the roll-out stops.
+pub(crate) const PAUSE: &str = "Pause";
+/// The same: the pods go back to the revision of the last roll-out that was completed.
+pub(crate) const UNDO: &str = "Undo";
+
 /// The default of `maxUnavailable`.
 pub(crate) const DEFAULT_MAX_UNAVAILABLE: u16 = 1;
 /// The default of `maxSurge`.
@@ -38,6 +43,8 @@ pub struct Strategy {
     pub progress_deadline: TimeDelta,
     /// When the roll-out stops by itself; `None` if it does not.
     pub auto_pause: Option<AutoPause>,
+    /// Whether the pods then go back to the revision of the last roll-out that was completed.
+    pub(crate) undoes: bool,
 }
 
 /// When a roll-out stops because of failing nodes.
@@ -70,6 +77,7 @@ impl Strategy {
             paused: rolling.paused.unwrap_or_default(),
             min_ready: TimeDelta::seconds(spec.min_ready_seconds.unwrap_or_default().into()),
             progress_deadline: TimeDelta::seconds(progress_deadline(spec).into()),
+            undoes: rolling.on_failure.as_deref() == Some(UNDO),
             auto_pause: auto_pause(&rolling.auto_pause.unwrap_or_default()),
         }
     }

@@ -14,12 +14,15 @@
 //! | [`backoffs`] | a step that failed fails again, until its pause ends or the spec changes | every step |
 //! | [`event_tally`] | pods that no Event has reported yet | the end of a pass |
 //! | [`status_pacing`] | another operator writes the same status, until its backoff ends | the status write |
+//! | `way_back` | a revision that failed is not tried again, until the spec has another, or a user resumes it | the begin of a pass |
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
 use super::decide::decision::Claim;
+use super::decide::placement::Placement;
 use super::decide::rollout::RolloutState;
 use super::observe::pod::PodView;
 
@@ -49,6 +52,18 @@ pub(crate) struct Memory {
     pub(crate) backoffs: backoffs::Backoffs,
     pub(crate) tally: event_tally::EventTally,
     pub(crate) status: status_pacing::StatusPacing,
+    /// The pods go back to an earlier revision, as the status says.
+    pub(crate) way_back: Option<WayBack>,
+}
+
+/// A roll-out that goes back by itself.
+#[derive(Debug)]
+pub(crate) struct WayBack {
+    /// The revision that failed. On the way back its pods go, and with them all evidence but that in the status, which the
+    /// watch may show late.
+    pub(crate) from: String,
+    /// Where pods of the other revision belong: the watch of nodes does not decode the status.
+    pub(crate) placement: Arc<Placement>,
 }
 
 impl Memory {
@@ -94,8 +109,6 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use std::sync::Arc;
-
     use super::backoffs::{Nature, Problem, Step};
     use super::belief::Answer;
     use super::nodes::Written;

@@ -465,9 +465,22 @@ impl<'a> NodeState<'a> {
 
 /// What an old pod is to its successor.
 fn evidence(old: &PodView, input: &RolloutInput<'_>) -> Predecessor {
-    if old.is_ready() && is_steady(old, input) {
+    if (old.is_ready() && is_steady(old, input)) || is_failed_try(old, input) {
         return Predecessor::Available;
     }
     let since = old.unready_since.or(old.ended).unwrap_or(input.now);
     Predecessor::Unavailable(since.min(input.now))
+}
+
+/// Whether an old pod took the place of an available one in a roll-out that was never completed, and did not work. Its
+/// successor is then what takes that place: if one bad revision follows another, the second one must not find the node
+/// excused because of the first, and go on to nodes that serve.
+fn is_failed_try(old: &PodView, input: &RolloutInput<'_>) -> bool {
+    let revisions = &input.revisions;
+    let never_completed = old.revision != revisions.current && !revisions.is_way_out();
+    let by = old.created + input.strategy.progress_deadline;
+    let down = old.unready_since.or(old.ended);
+    let never_served = crashes_from(old).is_some() || down.is_some_and(|since| since <= by);
+    let failed = never_served && !old.disrupted;
+    old.predecessor == Predecessor::Available && never_completed && failed
 }

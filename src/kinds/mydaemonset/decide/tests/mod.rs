@@ -26,6 +26,7 @@ use super::observed::{ByCause, Excluded, Named, Observed};
 use super::placement::Placement;
 use super::rollout::{RolloutState, in_turn};
 use super::strategy::{Amount, AutoPause, Strategy};
+use super::undo::{self, Undo};
 use crate::kinds::mydaemonset::crd::{FailedNode, MyDaemonSetStatus};
 use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
 use crate::kinds::mydaemonset::observe::pod::PodView;
@@ -132,6 +133,8 @@ struct World {
     strategy: Strategy,
     update: &'static str,
     current: &'static str,
+    /// The revision that the roll-out goes back from.
+    undone: Option<&'static str>,
     update_since: i64,
     memory: BTreeMap<String, Last>,
     gone: BTreeMap<String, DateTime<Utc>>,
@@ -202,9 +205,11 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
                 max_failures: None,
                 window: TimeDelta::minutes(10),
             }),
+            undoes: false,
         },
         update: "new",
         current: "old",
+        undone: None,
         update_since: NOW - 100,
         memory: BTreeMap::new(),
         gone: BTreeMap::new(),
@@ -246,6 +251,7 @@ impl World {
                 update_since: at(self.update_since),
                 current: self.current,
                 known: &known,
+                undone: self.undone,
             },
             grace: GRACE,
             failures: self.failures,
@@ -1133,6 +1139,7 @@ fn after_the_end(world: &World) -> (String, String) {
             observed,
             strategy: world.strategy,
             update: world.update,
+            undo: Undo::No,
             current: world.update,
             stored: true,
             refusal: None,
@@ -1914,6 +1921,7 @@ fn nodes_are_counted_for_the_status() {
             failed: 1,
             excluded: Excluded::default(),
             left_out: Named::default(),
+            undone: 0,
             auto_paused: true,
             complete: false,
             canary: None,
@@ -1941,4 +1949,131 @@ fn nothing_is_done_when_every_node_has_its_pod() {
         assert_eq!(decision.next, None);
         assert!(decision.observed.complete);
     }
+}
+
+/// A pod of a revision on its first trial, in the place of an available one, that crashes.
+fn crashing(node: &str, revision: &str) -> PodView {
+    PodView {
+        created: at(NOW - 30),
+        restarts: 2,
+        predecessor: Predecessor::Available,
+        unready_since: Some(at(NOW - 10)),
+        trouble: Some("CrashLoopBackOff".into()),
+        ..pod(node, revision)
+    }
+}
+
+/// The way back from `new` to `old`.
+fn way_back(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
+    World {
+        update: "old",
+        undone: Some("new"),
+        ..world(nodes, pods)
+    }
+}
+
+#[test]
+fn the_way_back_begins_with_the_nodes_that_failed_and_keeps_the_limits() {
+    let mut world = way_back(
+        nodes(&["a", "b", "c", "d"]),
+        vec![
+            ready("a", "old"),
+            ready("b", "new"),
+            crashing("c", "new"),
+            ready("d", "new"),
+        ],
+    );
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["c-new outdated"]);
+    assert_eq!(decision.observed.undone, 3);
+    assert!(!decision.observed.auto_paused && !decision.observed.complete);
+    world.pods[2] = ready("c", "old");
+    assert_eq!(deleted(&world.decide()), ["b-new outdated"]);
+    for (at, node) in [(1, "b"), (3, "d")] {
+        world.pods[at] = ready(node, "old");
+    }
+    let observed = world.decide().observed;
+    assert_eq!((observed.undone, observed.complete), (0, true));
+}
+
+#[test]
+fn the_way_back_stops_if_it_fails_as_well_unless_a_user_asked_for_it() {
+    let mut world = way_back(
+        nodes(&["a", "b", "c"]),
+        vec![crashing("a", "old"), ready("b", "new"), ready("c", "new")],
+    );
+    let decision = world.decide();
+    assert!(decision.observed.auto_paused);
+    assert_eq!(decision.observed.stopped_for[0].name, "a");
+    assert_eq!(deleted(&decision), NOTHING);
+    world.undone = None;
+    assert!(!world.decide().observed.auto_paused);
+}
+
+/// The revision `middle` was bad on `a`, where its roll-out stopped. So is `new`.
+#[test]
+fn a_second_bad_revision_takes_no_node_but_those_of_the_first() {
+    let mut world = world(
+        nodes(&["a", "b", "c"]),
+        vec![
+            crashing("a", "middle"),
+            ready("b", "old"),
+            ready("c", "old"),
+        ],
+    );
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-middle outdated"]);
+    let last = decision.delete[0].last.clone();
+    assert_eq!(last.was, Predecessor::Available);
+    world.memory = BTreeMap::from([("a".to_owned(), last)]);
+    world.pods.remove(0);
+    let create = world.decide().create.remove(0);
+    assert_eq!(create.predecessor, Predecessor::Available);
+    world.memory.clear();
+    // It neither works nor crashes: the deadline passes.
+    world.pods.push(PodView {
+        predecessor: create.predecessor,
+        unready_since: Some(at(NOW - 1_000)),
+        ..pod("a", "new")
+    });
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    assert!(decision.observed.auto_paused);
+}
+
+#[test]
+fn only_a_pod_of_a_roll_out_that_was_not_completed_leaves_its_place_to_the_next() {
+    let was = |old: PodView, change: fn(&mut World)| {
+        let mut world = world(nodes(&["a", "b"]), vec![old, ready("b", "old")]);
+        change(&mut world);
+        world.decide().delete.remove(0).last.was
+    };
+    let same = |_: &mut World| {};
+    let unready = Predecessor::Unavailable(at(NOW - 10));
+    let crashing = crashing("a", "middle");
+    assert_eq!(was(crashing.clone(), same), Predecessor::Available);
+    // Its roll-out was completed since: it ran well elsewhere.
+    let complete = |world: &mut World| world.current = "middle";
+    assert_eq!(was(crashing.clone(), complete), unready);
+    let known = |predecessor| PodView {
+        predecessor,
+        ..crashing.clone()
+    };
+    assert_eq!(was(known(Predecessor::Unknown), same), unready);
+    // It was Ready for long after the deadline.
+    let served = PodView {
+        created: at(NOW - 10_000),
+        restarts: 0,
+        trouble: None,
+        ..crashing.clone()
+    };
+    assert_eq!(was(served, same), unready);
+    let evicted = PodView {
+        disrupted: true,
+        ..crashing.clone()
+    };
+    assert_eq!(was(evicted, same), unready);
+    // Back to what was completed: a node that is broken by itself must not hold up the others.
+    let back = |world: &mut World| world.update = "old";
+    assert_eq!(was(crashing, back), unready);
 }

@@ -76,9 +76,15 @@ enum Mutant {
     SoakIgnored,
     /// A restart of a container that stays Ready does not count.
     RestartsForgiven,
+    /// A revision that was undone is tried again.
+    FailedRevisionForgotten,
+    /// The way back is not stopped where the pods fail as well.
+    WayBackNeverStops,
+    /// A partition holds nodes on the revision that failed.
+    PartitionOnTheWayBack,
 }
 
-const MUTANTS: [Mutant; 24] = [
+const MUTANTS: [Mutant; 27] = [
     Mutant::BeliefDroppedWithoutAnAnswer,
     Mutant::OnlyTheWatchIsBelieved,
     Mutant::BeliefEndsByItself,
@@ -103,6 +109,9 @@ const MUTANTS: [Mutant; 24] = [
     Mutant::OneCanaryMore,
     Mutant::SoakIgnored,
     Mutant::RestartsForgiven,
+    Mutant::FailedRevisionForgotten,
+    Mutant::WayBackNeverStops,
+    Mutant::PartitionOnTheWayBack,
 ];
 
 struct Model {
@@ -129,6 +138,11 @@ struct Model {
     placements: BTreeMap<&'static str, Arc<Placement>>,
     update_since: DateTime<Utc>,
     current: String,
+    /// The revisions whose roll-outs were completed last, the latest first.
+    complete: Vec<String>,
+    /// The revision of the spec, while the pods go back from it by themselves. The newest one is then the one that they
+    /// go back to.
+    undone: Option<&'static str>,
     /// The nodes that the roll-out was stopped for, as the status has them.
     stopped_for: Option<Vec<FailedNode>>,
     /// The last pod that was deleted on each node.
@@ -247,6 +261,8 @@ impl Model {
             placements: placements.into(),
             update_since: at(NOW),
             current: "r1".into(),
+            complete: Vec::new(),
+            undone: None,
             stopped_for: None,
             replaced: BTreeMap::new(),
             calm: false,
@@ -324,6 +340,8 @@ impl Model {
             },
             paused: !self.calm && one_in(&mut self.random, 8),
             min_ready: TimeDelta::seconds(self.random.i64(0..3) * 7),
+            // Without a number at random, which would change every history that is known by its seed.
+            undoes: !self.next_uid.is_multiple_of(2),
             ..self.strategy
         };
         self.change_canary();
@@ -363,8 +381,39 @@ impl Model {
         self.approves || (self.calm && is_stuck)
     }
 
+    /// The strategy, as the present roll-out follows it.
+    fn strategy(&self) -> Strategy {
+        match self.undone {
+            Some(_) => self.strategy.for_the_way_back(),
+            None => self.strategy,
+        }
+    }
+
     fn change_spec(&mut self) {
         let name = NAMES[self.random.usize(0..4)];
+        let spec = self.undone.unwrap_or(self.update());
+        if name != spec {
+            self.undone = None;
+            self.stopped_for = None;
+            self.make_newest(name);
+        }
+    }
+
+    /// A roll-out that has stopped goes back to the last one that was completed, if that is wanted.
+    fn go_back(&mut self) {
+        let update = self.update();
+        let is_kept = |hash: &str| self.revisions.iter().any(|r| r.0 == hash);
+        let target = undo::target(&self.complete, update, is_kept);
+        let target = target.and_then(|target| NAMES.into_iter().find(|name| *name == target));
+        let begins = self.strategy.undoes && self.undone.is_none() && self.stopped_for.is_some();
+        if let Some(target) = target.filter(|_| begins) {
+            self.undone = Some(update);
+            self.stopped_for = None;
+            self.make_newest(target);
+        }
+    }
+
+    fn make_newest(&mut self, name: &'static str) {
         if name == self.update() {
             return;
         }
@@ -372,7 +421,6 @@ impl Model {
         self.revisions.retain(|r| r.0 != name);
         self.revisions.push((name, number));
         self.update_since = self.now;
-        self.stopped_for = None;
         self.promoted = None;
         self.canaries = None;
     }
@@ -638,10 +686,15 @@ impl Model {
     /// is given everything.
     fn decide(&mut self) -> Result<Decision, Fault> {
         let known = self.known_revisions();
-        let mut strategy = self.strategy;
+        let mut strategy = self.strategy();
         let mut update_since = self.update_since;
         let mut believed = known.clone();
-        let newest = self.placements[self.update()].clone();
+        let update = match self.undone {
+            Some(failed) if self.is(Mutant::FailedRevisionForgotten) => failed,
+            _ => self.update(),
+        };
+        let undone = self.undone.filter(|_| !self.is(Mutant::WayBackNeverStops));
+        let newest = self.placements[update].clone();
         self.mutate(&mut strategy, &mut update_since);
         let canary = self.mutated_canary();
         if self.is(Mutant::ExcludedNodesLosePodsAtOnce) {
@@ -655,11 +708,12 @@ impl Model {
             placement: &newest,
             strategy,
             revisions: Revisions {
-                update: self.update(),
+                update,
                 stored: true,
                 update_since,
                 current: &self.current,
                 known: &believed,
+                undone,
             },
             grace: match self.mutant {
                 Some(Mutant::LostNodesCount) => TimeDelta::days(1),
@@ -728,7 +782,6 @@ impl Model {
             if node.is_none() && pods.is_empty() {
                 self.memory.nodes.forget_node(&name);
             }
-            let update = self.update();
             self.memory
                 .nodes
                 .forget_last_where_one_runs(&name, &pods, update);
@@ -783,6 +836,7 @@ impl Model {
         match self.mutant {
             Some(Mutant::PauseIgnored) => strategy.paused = false,
             Some(Mutant::MinReadyIgnored) => strategy.min_ready = TimeDelta::zero(),
+            Some(Mutant::PartitionOnTheWayBack) => strategy.partition = self.strategy.partition,
             Some(Mutant::JoiningNodesTakePlaces) => {
                 let joined = self.nodes.iter().filter(|n| n.created > self.update_since);
                 strategy.partition = strategy.partition.saturating_sub(joined.count());
@@ -799,7 +853,8 @@ impl Model {
 
     /// The canary as the operator has it, unless the status says that it is over.
     fn mutated_canary(&self) -> Option<Canary> {
-        let mut canary = self.canary.clone().filter(|_| self.promoted.is_none())?;
+        let is_over = self.promoted.is_some() || self.undone.is_some();
+        let mut canary = self.canary.clone().filter(|_| !is_over)?;
         match (self.mutant, &mut canary.nodes) {
             (Some(Mutant::OneCanaryMore), Amount::Nodes(nodes)) => *nodes += 1,
             (Some(Mutant::SoakIgnored), _) => canary.soak = TimeDelta::zero(),
@@ -862,9 +917,10 @@ impl Model {
         Case {
             nodes: &self.nodes,
             pods,
-            strategy: self.strategy,
+            strategy: self.strategy(),
             known,
             update: self.update(),
+            undone: self.undone,
             update_since: self.update_since,
             current: &self.current,
             last,
@@ -964,6 +1020,12 @@ impl Model {
         if canary.is_some_and(|canary| canary.passed) {
             self.promoted = Some(self.update());
         }
+        if decision.observed.complete && decision.observed.reached > 0 {
+            self.complete.retain(|hash| *hash != self.current);
+            self.complete.insert(0, self.current.clone());
+            self.complete.truncate(2);
+        }
+        self.go_back();
         Ok(())
     }
 
@@ -976,9 +1038,11 @@ impl Model {
         if let Some(pod) = known.iter().find(|pod| pod.uid == delete.uid) {
             let is_step = delete.reason.is_due_to_revision();
             let fails = delete.reason == DeleteReason::Failed;
+            // One that took the place of a pod that served, in a roll-out that was never completed, leaves it to the next.
+            let tried = pod.predecessor == Predecessor::Available && pod.revision != self.current;
             let replaced = Replaced {
                 revision: pod.revision.clone(),
-                served: is_step && pod.ready_since.is_some(),
+                served: is_step && (pod.ready_since.is_some() || tried),
                 follows_one_that_served: fails && pod.predecessor == Predecessor::Available,
             };
             self.replaced.insert(pod.node.clone(), replaced);

@@ -15,6 +15,8 @@ pub(super) struct Case<'a> {
     pub(super) strategy: Strategy,
     pub(super) known: &'a BTreeMap<&'a str, Known>,
     pub(super) update: &'a str,
+    /// The revision that failed, if the roll-out goes back from it by itself.
+    pub(super) undone: Option<&'a str>,
     pub(super) update_since: DateTime<Utc>,
     pub(super) current: &'a str,
     /// The last pods of nodes without one.
@@ -709,6 +711,7 @@ impl Case<'_> {
                 .filter(|f| f.reason != "NotReady" || !is_gone(&f.name));
             left.count() >= limit.max(1).min(failed.len())
         });
-        (stops || was_stopped) && self.update != self.current && !self.resumed
+        let may_stop = self.update != self.current || self.undone.is_some();
+        (stops || was_stopped) && may_stop && !self.resumed
     }
 }

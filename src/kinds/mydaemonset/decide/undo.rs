@@ -1,0 +1,52 @@
+//! Where the pods go when the revision of the spec fails: `onFailure: Undo`.
+
+use super::strategy::Strategy;
+
+/// Whether the pods go back from the revision of the spec by themselves, and to which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undo<'a> {
+    /// They do not.
+    No,
+    /// They will, should it fail.
+    IfItFails(&'a str),
+    /// It has failed, and they do.
+    To(&'a str),
+}
+
+/// The revision that the pods go back to should `update` fail: that of the last roll-out that was completed, as long as
+/// it is kept. None has to be tried a second time, so there is no other choice if that one fails as well.
+pub(crate) fn target<'a>(
+    complete: &'a [String],
+    update: &str,
+    is_kept: impl Fn(&str) -> bool,
+) -> Option<&'a str> {
+    let mut complete = complete.iter().map(String::as_str);
+    let last = complete.find(|hash| *hash != update);
+    last.filter(|hash| is_kept(hash))
+}
+
+impl Strategy {
+    /// The same for the way back. A partition holds nodes back from a revision that fails; on the way back it would
+    /// hold them on it.
+    pub(crate) fn for_the_way_back(self) -> Self {
+        Self {
+            partition: 0,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_back_leads_to_the_last_other_revision_that_was_completed_and_is_kept() {
+        let complete = ["c".to_owned(), "b".to_owned()];
+        let all = |_: &str| true;
+        assert_eq!(target(&complete, "new", all), Some("c"));
+        assert_eq!(target(&complete, "c", all), Some("b"));
+        assert_eq!(target(&complete, "new", |hash| hash != "c"), None);
+        assert_eq!(target(&[], "new", all), None);
+    }
+}
