@@ -75,16 +75,16 @@ pub(crate) fn pause(object: &Object) -> Result<Edit, String> {
 /// spec change meanwhile, it has no effect.
 pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
     let is_paused = object.strategy().paused;
-    let is_auto_paused = object.is_auto_paused();
-    if !is_paused && !is_auto_paused {
+    let stopped = object.stopped();
+    if !is_paused && stopped.is_none() {
         return Err(error(object, "is not paused"));
     }
     let mut fields = json!({});
     if is_paused {
         fields = rolling("paused", false.into());
     }
-    if is_auto_paused {
-        fields["metadata"]["annotations"][RESUME_ANNOTATION] = object.revision().into();
+    if let Some(revision) = stopped {
+        fields["metadata"]["annotations"][RESUME_ANNOTATION] = revision.into();
     }
     Ok(Edit::merge(object, fields, "resumed"))
 }
@@ -112,7 +112,7 @@ pub(crate) fn restart(object: &Object, now: DateTime<Utc>) -> Result<Edit, Strin
         let text = "can't restart paused mydaemonset (run rollout resume first)";
         return Err(error(object, text));
     }
-    if object.is_auto_paused() {
+    if object.stopped().is_some() {
         // The restart would be another revision of the same content, which goes on to the next nodes.
         let text =
             "can't restart: its roll-out stopped by itself (run rollout resume or undo first)";

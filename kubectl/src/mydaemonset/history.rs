@@ -165,7 +165,7 @@ fn state(object: &Object, hash: &str) -> &'static str {
     if is(&status.current_revision) {
         "current"
     } else if is(&status.update_revision) {
-        if object.is_auto_paused() {
+        if object.is_auto_paused() || object.is_undone() {
             "failed"
         } else {
             "update"

@@ -5,7 +5,8 @@ use std::io::{self, BufWriter, Write as _};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use my_operator::kinds::mydaemonset::status::{
-    AUTO_PAUSED, CANARY, COMPLETE, DEGRADED, INVALID, UNAVAILABLE, WAITING_FOR_APPROVAL,
+    AUTO_PAUSED, CANARY, COMPLETE, DEGRADED, INVALID, NO_ELIGIBLE_NODES, ROLLED_BACK, UNAVAILABLE,
+    WAITING_FOR_APPROVAL,
 };
 
 use super::cluster;
@@ -15,9 +16,11 @@ use crate::print::none_in;
 use crate::terminal::{self, Table};
 
 /// The states that need a user, the worst first.
-const TROUBLES: [&str; 5] = [
+const TROUBLES: [&str; 7] = [
     INVALID,
     AUTO_PAUSED,
+    NO_ELIGIBLE_NODES,
+    ROLLED_BACK,
     DEGRADED,
     UNAVAILABLE,
     WAITING_FOR_APPROVAL,

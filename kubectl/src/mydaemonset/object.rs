@@ -6,7 +6,8 @@ use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemo
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
 use my_operator::kinds::mydaemonset::revision::{Content, hash};
 use my_operator::kinds::mydaemonset::status::{
-    AVAILABLE, DEGRADED, INVALID, PROGRESSING, UNAVAILABLE, is_auto_paused, on_canaries,
+    AVAILABLE, DEGRADED, INVALID, PROGRESSING, UNAVAILABLE, is_auto_paused, is_undone, on_canaries,
+    resumable,
 };
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition};
 use serde::Deserialize as _;
@@ -135,6 +136,16 @@ impl Object {
     pub(crate) fn on_canaries(&self) -> Option<bool> {
         let is_this = self.status.update_revision.as_deref() == Some(&self.revision());
         on_canaries(&self.status).filter(|_| is_this)
+    }
+
+    /// Whether the revision of the present spec failed, and the pods went back from it by themselves, or do so.
+    pub(crate) fn is_undone(&self) -> bool {
+        is_undone(&self.status, &self.revision())
+    }
+
+    /// The revision whose roll-out the operator stopped, if a user may resume it.
+    pub(crate) fn stopped(&self) -> Option<String> {
+        resumable(&self.status, &self.revision()).map(str::to_owned)
     }
 
     /// The revisions of the last roll-outs that are known to have been completed, the latest first.

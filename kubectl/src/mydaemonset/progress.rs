@@ -5,8 +5,8 @@
 //! and so waits for ever for a node that is down or cordoned.
 
 use my_operator::kinds::mydaemonset::status::{
-    CANARY, COMPLETE, CORDONED, DEGRADED, MIGRATING, PARTITIONED, PROGRESSING, STALLED,
-    WAITING_FOR_APPROVAL, is_migrating,
+    CANARY, COMPLETE, CORDONED, DEGRADED, MIGRATING, PARTITIONED, PROGRESSING, ROLLED_BACK,
+    ROLLING_BACK, STALLED, WAITING_FOR_APPROVAL, is_migrating,
 };
 use my_operator_runtime::reconcile::condition::ACCEPTED;
 
@@ -65,6 +65,9 @@ pub(crate) fn progress(
             "daemon set {name:?} successfully rolled out ({updated} out of {desired} pods have been updated, {available} are available)"
         )),
         COMPLETE | CORDONED => done(format!("daemon set {name:?} successfully rolled out")),
+        PARTITIONED if is_degraded(object) => waiting(format!(
+            "Waiting for partitioned roll out to finish: {updated} new pods have been updated, and pods fail..."
+        )),
         PARTITIONED => done(format!(
             "partitioned roll out complete: {updated} new pods have been updated..."
         )),
@@ -76,6 +79,9 @@ pub(crate) fn progress(
         )),
         WAITING_FOR_APPROVAL => waiting(format!(
             "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and wait for approval..."
+        )),
+        ROLLING_BACK => waiting(format!(
+            "Waiting for daemon set {name:?} to go back: its newest revision failed..."
         )),
         _ if updated < desired => waiting(format!(
             "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated..."
@@ -109,6 +115,12 @@ fn failure(object: &Object) -> Option<String> {
             message(PROGRESSING)
         ));
     }
+    if object.progress() == ROLLED_BACK {
+        return Some(format!(
+            "daemon set {name:?} went back by itself: {}",
+            message(PROGRESSING)
+        ));
+    }
     if is_true(STALLED) {
         return Some(format!(
             "daemon set {name:?} cannot be rolled out: {}",
@@ -118,8 +130,13 @@ fn failure(object: &Object) -> Option<String> {
     None
 }
 
+fn is_degraded(object: &Object) -> bool {
+    let degraded = object.condition(DEGRADED);
+    degraded.is_some_and(|c| c.status == "True")
+}
+
 fn note(object: &Object) -> Option<String> {
-    if is_migrating(&object.status) {
+    if is_migrating(&object.status) || object.progress() == ROLLING_BACK {
         let condition = object.condition(PROGRESSING)?;
         return Some(condition.message.clone());
     }
@@ -200,6 +217,12 @@ mod tests {
                 [3, 3, 3],
                 "RollingOut",
                 "Waiting for daemon set \"web\" rollout to finish: old pods are pending termination...",
+                false,
+            ),
+            (
+                [3, 1, 2],
+                "RollingBack",
+                "Waiting for daemon set \"web\" to go back: its newest revision failed...",
                 false,
             ),
             (
@@ -291,12 +314,30 @@ mod tests {
             failed.ends_with("\"web\" is invalid: the message"),
             "{failed}"
         );
+        let undone = of([3, 0, 3], "RolledBack").unwrap_err();
+        assert_eq!(
+            undone,
+            "daemon set \"web\" went back by itself: the message"
+        );
         let on_delete = json!({"image": "nginx:1.29", "updateStrategy": {"type": "OnDelete"}});
         let failed = progress(&object(&on_delete, &status([3, 3, 3], "OnDelete")), 0, None);
         assert_eq!(
             failed.unwrap_err(),
             "rollout status is only available for RollingUpdate strategy type"
         );
+    }
+
+    #[test]
+    fn failing_pods_of_a_partitioned_roll_out_are_waited_for() {
+        let mut failing = status([3, 2, 2], "Partitioned");
+        let conditions = [
+            condition("Progressing", "False", "Partitioned"),
+            condition("Degraded", "True", "PodsFail"),
+        ];
+        failing["conditions"] = json!(conditions);
+        let progress = progress(&object(&spec(), &failing), 0, None).unwrap();
+        assert!(!progress.is_done, "{progress:?}");
+        assert_eq!(progress.note.as_deref(), Some("PodsFail: the message"));
     }
 
     #[test]

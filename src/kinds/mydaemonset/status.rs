@@ -5,7 +5,7 @@ use std::fmt;
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::crd::{FailedNode, MyDaemonSetStatus};
-use super::decide::observed::{Named, Observed, OnCanary};
+use super::decide::observed::{Excluded, Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
 use super::decide::undo::Undo;
 use super::names::MIGRATION_ANNOTATION;
@@ -31,6 +31,8 @@ pub const AUTO_PAUSED: &str = "AutoPaused";
 pub const ROLLING_BACK: &str = "RollingBack";
 /// Reason of `Progressing=False`: the same, and they have gone back.
 pub const ROLLED_BACK: &str = "RolledBack";
+/// Reason of `Progressing=False`: no node is eligible for the newest revision, which would take every pod away.
+pub const NO_ELIGIBLE_NODES: &str = "NoEligibleNodes";
 /// Reason of `Progressing=False`: the newest revision has reached every node that it could, and the message says which
 /// others there are.
 pub const COMPLETE: &str = "Complete";
@@ -51,9 +53,10 @@ pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
 const LACKING: &str = "not yet on";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub(crate) const STANDS: [&str; 9] = [
+pub(crate) const STANDS: [&str; 10] = [
     AUTO_PAUSED,
     ROLLED_BACK,
+    NO_ELIGIBLE_NODES,
     CANARY,
     WAITING_FOR_APPROVAL,
     ON_DELETE,
@@ -65,6 +68,9 @@ pub(crate) const STANDS: [&str; 9] = [
 
 /// Reason of `Accepted=True`, and its message.
 const VALID: &str = "Valid";
+/// The reasons of `Progressing=False` for which the roll-out stands until a user changes the spec or resumes it.
+const STOPS: [&str; 3] = [AUTO_PAUSED, ROLLED_BACK, NO_ELIGIBLE_NODES];
+
 /// Reason, and the state in a word: the spec is invalid.
 pub const INVALID: &str = "Invalid";
 /// The state in a word: too many nodes have no available pod.
@@ -292,8 +298,7 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         ..previous.clone()
     };
     let progress = progress(input);
-    let is_stopped = [AUTO_PAUSED, ROLLED_BACK].contains(&progress.reason);
-    let is_stalled = is_stopped || NOT_STORED.contains(&progress.reason);
+    let is_stalled = STOPS.contains(&progress.reason) || NOT_STORED.contains(&progress.reason);
     let stalled = is_stalled.then(|| State {
         status: true,
         ..progress.clone()
@@ -365,7 +370,7 @@ fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
     let reason = progressing.map_or("", |c| c.reason.as_str());
     if is(ACCEPTED, "False") {
         INVALID.to_owned()
-    } else if [AUTO_PAUSED, ROLLED_BACK, ROLLING_BACK, MIGRATING].contains(&reason) {
+    } else if STOPS.contains(&reason) || [ROLLING_BACK, MIGRATING].contains(&reason) {
         reason.to_owned()
     } else if is(DEGRADED, "True") {
         DEGRADED.to_owned()
@@ -412,6 +417,10 @@ fn progress(input: &StatusInput<'_>) -> State {
     }
     if !input.stored {
         return not_stored(input);
+    }
+    if observed.no_node {
+        let message = no_node(observed, input.target());
+        return State::of(false, NO_ELIGIBLE_NODES, message);
     }
     if let Undo::To(target) = input.undo {
         return going_back(input, target, before);
@@ -606,7 +615,29 @@ fn reached(observed: &Observed, update: &str) -> String {
 
 /// How many nodes lose their pod to the newest revision, and why.
 fn excluded(observed: &Observed, update: &str) -> Option<String> {
-    let excluded = observed.excluded;
+    let nodes = match observed.excluded.count() {
+        0 => return None,
+        1 => "1 node, which loses its pod".to_owned(),
+        more => format!("{more} nodes, which lose their pods"),
+    };
+    let reasons = obstacles(observed.excluded);
+    Some(format!("{} {nodes} ({reasons})", excludes(update)))
+}
+
+/// That the newest revision would take every pod away, and why.
+fn no_node(observed: &Observed, update: &str) -> String {
+    let nodes = match observed.excluded.count() {
+        1 => "the pod on 1 node stays".to_owned(),
+        more => format!("the pods on {more} nodes stay"),
+    };
+    let reasons = obstacles(observed.excluded);
+    format!(
+        "no node is eligible for revision {update} ({reasons}): {nodes} until the spec changes (kubectl mydaemonset undo) or the roll-out is resumed (kubectl mydaemonset resume), which deletes them"
+    )
+}
+
+/// Why nodes are excluded, and how many for each reason.
+fn obstacles(excluded: Excluded) -> String {
     let reasons: Vec<String> = [
         (excluded.node_selector, "nodeSelector does not match"),
         (excluded.node_affinity, "node affinity does not match"),
@@ -616,13 +647,7 @@ fn excluded(observed: &Observed, update: &str) -> Option<String> {
     .filter(|(nodes, _)| *nodes > 0)
     .map(|(nodes, reason)| format!("{reason}: {nodes}"))
     .collect();
-    let nodes = match excluded.count() {
-        0 => return None,
-        1 => "1 node, which loses its pod".to_owned(),
-        more => format!("{more} nodes, which lose their pods"),
-    };
-    let reasons = reasons.join(", ");
-    Some(format!("{} {nodes} ({reasons})", excludes(update)))
+    reasons.join(", ")
 }
 
 /// The prefix of the text about excluded nodes.
@@ -693,6 +718,17 @@ pub fn is_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
 pub fn is_undone(status: &MyDaemonSetStatus, update: &str) -> bool {
     let failed = status.failed_revisions.first();
     failed.is_some_and(|failed| failed == update)
+}
+
+/// The revision that a user may resume, if the operator stopped its roll-out. `update` is that of the spec.
+pub fn resumable<'a>(status: &'a MyDaemonSetStatus, update: &'a str) -> Option<&'a str> {
+    if is_undone(status, update) {
+        // The way back, if that was stopped.
+        return status.failed_revisions.last().map(String::as_str);
+    }
+    let reason = &condition::get(&status.conditions, PROGRESSING)?.reason;
+    let is_same = status.update_revision.as_deref() == Some(update);
+    (is_same && STOPS.contains(&reason.as_str())).then_some(update)
 }
 
 /// Whether the roll-out that leads to `target` was stopped when the operator last looked. `update` is the revision of the
@@ -825,7 +861,7 @@ impl Change<'_> {
 
     fn stopped(&self) -> Option<NewEvent> {
         let condition = self.became(PROGRESSING, "False")?;
-        let mut reasons = [AUTO_PAUSED, ROLLED_BACK].into_iter();
+        let mut reasons = STOPS.into_iter();
         let reason = reasons.find(|reason| *reason == condition.reason)?;
         Some(warning(reason, "RollOut", condition.message.clone()))
     }
@@ -867,7 +903,7 @@ fn normal(reason: &'static str, note: String) -> NewEvent {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::kinds::mydaemonset::decide::observed::{ByCause, Excluded, Named};
+    use crate::kinds::mydaemonset::decide::observed::ByCause;
     use crate::kinds::mydaemonset::decide::strategy::Amount;
     use chrono::TimeDelta;
 
@@ -1656,7 +1692,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_is_told_from_a_roll_out_of_the_spec() {
+    fn the_way_back_differs_from_a_roll_out_of_the_spec() {
         let old = MyDaemonSetStatus {
             update_revision: Some("new".into()),
             current_revision: Some("old".into()),
@@ -1725,6 +1761,31 @@ mod tests {
             (other.failed_revisions.len(), other.failed_nodes.len()),
             (0, 0)
         );
+    }
+
+    #[test]
+    fn a_revision_without_a_node_is_reported() {
+        let held = Observed {
+            outdated: 4,
+            held: 4,
+            updated: 0,
+            excluded: Excluded {
+                node_selector: 4,
+                ..Excluded::default()
+            },
+            no_node: true,
+            ..under_way()
+        };
+        let status = next_of(&none(), &held, strategy(), "old", 1);
+        assert_eq!(state(&status), NO_ELIGIBLE_NODES);
+        let text = "no node is eligible for revision new (nodeSelector does not match: 4): the pods on 4 nodes stay until ";
+        assert!(progressing(&status).starts_with(text));
+        assert!(conditions(&status).contains(&"Stalled=True/NoEligibleNodes".to_owned()));
+        assert_eq!(super::paused(&status), Some(NO_ELIGIBLE_NODES));
+        assert_eq!(resumable(&status, "new"), Some("new"));
+        assert_eq!(resumable(&status, "newer"), None);
+        let events: Vec<_> = events(&none(), &status).iter().map(|e| e.reason).collect();
+        assert_eq!(events, [NO_ELIGIBLE_NODES]);
     }
 
     #[test]

@@ -267,7 +267,7 @@ fn hold(cells: &mut [NodeCell], object: &Object) {
     let strategy = object.strategy();
     // Until each canary has the revision, which nodes are still to get it is not known here.
     let is_soaking = object.on_canaries() == Some(true);
-    let stands = strategy.paused || object.is_auto_paused() || is_soaking;
+    let stands = strategy.paused || object.stopped().is_some() || is_soaking;
     let all = strategy.on_delete || stands;
     let limit = if all { cells.len() } else { strategy.partition };
     let behind = cells.iter_mut().rev().filter(|node| node.cell == Cell::Old);

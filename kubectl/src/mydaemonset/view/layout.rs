@@ -9,7 +9,8 @@ use super::line::{Line, fit, wrap};
 use crate::mydaemonset::object::{Object, UNOBSERVED};
 use crate::terminal::Style;
 use my_operator::kinds::mydaemonset::status::{
-    AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, UNAVAILABLE, WAITING_FOR_APPROVAL,
+    AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, NO_ELIGIBLE_NODES, ROLLED_BACK, ROLLING_BACK,
+    UNAVAILABLE, WAITING_FOR_APPROVAL,
 };
 
 /// The width of a frame that does not go to a terminal.
@@ -108,8 +109,8 @@ pub(crate) fn lost(lost: &str, page: Page) -> Vec<Line> {
 fn state_style(state: &str) -> Option<Style> {
     match state {
         COMPLETE => Some(Style::Good),
-        AUTO_PAUSED | DEGRADED | INVALID => Some(Style::Bad),
-        UNAVAILABLE | UNOBSERVED | WAITING_FOR_APPROVAL => Some(Style::Warning),
+        AUTO_PAUSED | DEGRADED | INVALID | NO_ELIGIBLE_NODES | ROLLED_BACK => Some(Style::Bad),
+        ROLLING_BACK | UNAVAILABLE | UNOBSERVED | WAITING_FOR_APPROVAL => Some(Style::Warning),
         _ => None,
     }
 }

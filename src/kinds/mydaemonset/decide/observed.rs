@@ -157,6 +157,8 @@ pub(crate) struct Observed {
     pub(crate) failed: usize,
     /// Nodes that lose their pod to the newest revision.
     pub(crate) excluded: Excluded,
+    /// Whether the roll-out stands because these are all: no node is eligible for the newest revision.
+    pub(crate) no_node: bool,
     /// Nodes without an available pod of the newest revision that the roll-out does not wait for, and why not.
     pub(crate) left_out: Named,
     /// Nodes that have a pod of the revision that the roll-out goes back from.

@@ -16,6 +16,7 @@ use super::node::flags::{NodeFlag, NodeFlags, Verdict};
 use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
 use super::observed::{ByCause, Excluded, Named, Observed, OnCanary};
+use super::placement::Eligibility;
 use super::strategy::Strategy;
 use crate::kinds::mydaemonset::crd::FailedNode;
 
@@ -98,6 +99,15 @@ impl Held {
             || self.from.as_deref().is_some_and(|from| node >= from)
             || canaries.is_some_and(|canaries| !canaries.contains(node))
     }
+}
+
+/// Why the roll-out goes no further until a user acts.
+#[derive(Clone, Copy)]
+struct Stop {
+    /// Nodes fail.
+    auto_paused: bool,
+    /// No node is eligible for the newest revision.
+    no_node: bool,
 }
 
 /// The limits as numbers of nodes.
@@ -183,10 +193,13 @@ impl RolloutState {
         // None of these flags depends on what is held.
         let limits = Limits::new(&input.strategy, self.count(NodeFlag::Base));
         let canaries = self.canaries(input);
-        let auto_paused = self.is_auto_paused(&limits, canaries.as_ref(), input);
-        self.update_held(auto_paused, canaries, input);
+        let stop = Stop {
+            auto_paused: self.is_auto_paused(&limits, canaries.as_ref(), input),
+            no_node: self.has_no_node(input),
+        };
+        self.update_held(stop, canaries, input);
         let mut decision = Decision {
-            observed: self.observe(&limits, auto_paused, input),
+            observed: self.observe(&limits, stop, input),
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
@@ -369,6 +382,32 @@ impl RolloutState {
         tripped || stands
     }
 
+    /// Whether the newest revision would take every pod away: no node is eligible for it, and pods run where their own
+    /// revision allows them. That is a typo rather than a wish, and costs a whole fleet. It is not so where the nodes are
+    /// what changed: then the pods' own revision does not allow them either. Neither where a user resumes the roll-out, nor
+    /// under `OnDelete`, which takes no pod away.
+    fn has_no_node(&self, input: &RolloutInput<'_>) -> bool {
+        if self.excluded().count() == 0 || input.resumed || input.strategy.on_delete {
+            return false;
+        }
+        let takes_pods = |entry: &Entry| {
+            let node = entry.on_node.node.as_deref();
+            let eligibility = node.map(|node| input.placement.eligibility(node));
+            let in_place = [Eligibility::Run, Eligibility::Down, Eligibility::Cordoned];
+            eligibility.is_some_and(|eligibility| in_place.contains(&eligibility))
+        };
+        !self.entries.values().any(takes_pods)
+    }
+
+    /// The nodes that lose their pod to the newest revision. Does not depend on what is held.
+    fn excluded(&self) -> Excluded {
+        Excluded {
+            node_selector: self.count(NodeFlag::ExcludedBySelector),
+            node_affinity: self.count(NodeFlag::ExcludedByAffinity),
+            taint: self.count(NodeFlag::ExcludedByTaint),
+        }
+    }
+
     /// Whether a node that the roll-out was stopped for still speaks against the revision.
     fn still_speaks(&self, failed: &FailedNode) -> bool {
         let entry = self.entries.get(failed.name.as_str());
@@ -400,13 +439,14 @@ impl RolloutState {
     /// Judges again those for which that changed.
     fn update_held(
         &mut self,
-        auto_paused: bool,
+        stop: Stop,
         canaries: Option<BTreeSet<Arc<str>>>,
         input: &RolloutInput<'_>,
     ) {
+        let stops = stop.auto_paused || stop.no_node;
         let held = Held {
-            all: input.strategy.paused || auto_paused || !input.revisions.stored,
-            auto_paused,
+            all: input.strategy.paused || stops || !input.revisions.stored,
+            auto_paused: stop.auto_paused,
             from: self.boundary(input.strategy.partition),
             canaries,
         };
@@ -435,7 +475,8 @@ impl RolloutState {
         behind.iter().nth_back(nth).or(behind.first()).cloned()
     }
 
-    fn observe(&self, limits: &Limits, auto_paused: bool, input: &RolloutInput<'_>) -> Observed {
+    fn observe(&self, limits: &Limits, stop: Stop, input: &RolloutInput<'_>) -> Observed {
+        let auto_paused = stop.auto_paused;
         let named = |flag: NodeFlag, text: &dyn Fn(&Arc<str>) -> String| {
             Named::new(self.names[flag as usize].iter(), text)
         };
@@ -489,11 +530,8 @@ impl RolloutState {
                 Vec::new()
             },
             failed: self.count(NodeFlag::FailedCanary),
-            excluded: Excluded {
-                node_selector: self.count(NodeFlag::ExcludedBySelector),
-                node_affinity: self.count(NodeFlag::ExcludedByAffinity),
-                taint: self.count(NodeFlag::ExcludedByTaint),
-            },
+            excluded: self.excluded(),
+            no_node: stop.no_node,
             left_out: named(NodeFlag::LeftOut, &left_out),
             undone: self.left_with(input.revisions.undone),
             auto_paused,

@@ -469,6 +469,7 @@ fn no_pod_is_deleted_for_a_roll_out_on_a_node_that_is_not_ready() {
     world.pods[1] = ready("b", "old");
     world.template = PodTemplate(json!({"spec": {"nodeSelector": {"none": "such"}}}));
     world.old_template = Some(PodTemplate(json!({})));
+    world.resumed = true;
     assert_eq!(deleted(&world.decide()), NOTHING);
 }
 
@@ -666,6 +667,8 @@ fn moved(ssd: &[&str], nvme: &[&str]) -> World {
 #[test]
 fn pods_on_excluded_nodes_are_deleted_within_the_limits() {
     let mut world = moved(&["a", "b", "c"], &[]);
+    // Otherwise it stands, since no node is left.
+    world.resumed = true;
     world.strategy.max_unavailable = Amount::Nodes(2);
     let decision = world.decide();
     let excluded = |pod: &str| format!("{pod}-old excluded by the new revision");
@@ -692,6 +695,48 @@ fn pods_on_excluded_nodes_are_deleted_within_the_limits() {
     world.pods.clear();
     assert_eq!(created(&world.decide()), NOTHING);
     assert!(world.decide().observed.complete);
+}
+
+#[test]
+fn a_revision_that_no_node_is_eligible_for_takes_no_pod_unless_a_user_resumes_it() {
+    let mut world = moved(&["a", "b"], &[]);
+    world.strategy.max_unavailable = Amount::Percent(100);
+    let stands = |world: &World| {
+        let decision = world.decide();
+        let observed = decision.observed.clone();
+        assert_eq!(observed.no_node, deleted(&decision).is_empty());
+        assert!(!observed.complete);
+        observed.no_node
+    };
+    assert!(stands(&world));
+    // A pod that is lost meanwhile is made again.
+    let gone = world.pods.remove(0);
+    let last = Last {
+        revision: "old".into(),
+        ..Last::default()
+    };
+    world.memory.insert("a".into(), last);
+    assert_eq!(created(&world.decide()), ["a/old"]);
+    world.pods.insert(0, gone);
+    world.resumed = true;
+    assert!(!stands(&world));
+    world.resumed = false;
+    // One that can take a pod is enough, whatever state it is in.
+    for node in [node("z"), cordoned("z"), not_ready("z", 100)] {
+        let labels = with_disk("z", "nvme").labels;
+        world.nodes.push(NodeView { labels, ..node });
+        assert!(!stands(&world));
+        world.nodes.pop();
+    }
+    // The nodes are what changed.
+    world.nodes = vec![with_disk("a", "none"), with_disk("b", "none")];
+    let decision = world.decide();
+    assert!(!decision.observed.no_node);
+    assert_eq!(deleted(&decision).len(), 2);
+    // A new object, which no node is eligible for.
+    world.pods.clear();
+    let observed = world.decide().observed;
+    assert!(!observed.no_node && observed.complete);
 }
 
 #[test]
@@ -742,7 +787,8 @@ fn pods_are_replaced_before_excluded_nodes_lose_theirs() {
 #[test]
 fn a_held_roll_out_keeps_the_pods_on_excluded_nodes() {
     let held = |change: &dyn Fn(&mut World)| {
-        let mut world = moved(&["a", "b", "c"], &[]);
+        let mut world = moved(&["a", "b", "c"], &["z"]);
+        world.pods.push(ready("z", "new"));
         world.strategy.max_unavailable = Amount::Percent(100);
         change(&mut world);
         let decision = world.decide();
@@ -770,7 +816,8 @@ fn a_held_roll_out_keeps_the_pods_on_excluded_nodes() {
 
 #[test]
 fn no_pod_is_deleted_for_a_revision_before_the_api_server_accepts_it() {
-    let mut world = moved(&["a", "b"], &[]);
+    let mut world = moved(&["a", "b"], &["z"]);
+    world.pods.push(ready("z", "new"));
     world.validated = false;
     let decision = world.decide();
     assert_eq!(deleted(&decision), NOTHING);
@@ -1920,6 +1967,7 @@ fn nodes_are_counted_for_the_status() {
             }],
             failed: 1,
             excluded: Excluded::default(),
+            no_node: false,
             left_out: Named::default(),
             undone: 0,
             auto_paused: true,

@@ -86,6 +86,10 @@ impl Case<'_> {
             let is_there = self.nodes.iter().any(|node| node.name == failed.name);
             ensure!(known || is_there, "stopped for {failed:?}, which is gone");
         }
+        ensure!(
+            observed.no_node == self.has_no_node(),
+            "whether it stands for want of a node"
+        );
         let stopped = observed.auto_paused;
         // Two old pods of one node may go at once: it counts once.
         let mut paid = BTreeSet::new();
@@ -399,7 +403,8 @@ impl Case<'_> {
         let waits = self
             .canaries
             .is_some_and(|canaries| !canaries.contains(&node.name));
-        self.strategy.paused || stopped || waits || self.is_partitioned(node)
+        let stops = stopped || self.has_no_node();
+        self.strategy.paused || stops || waits || self.is_partitioned(node)
     }
 
     fn is_partitioned(&self, node: &NodeView) -> bool {
@@ -496,6 +501,18 @@ impl Case<'_> {
             self.is_available(pod) && !silent && since.is_some_and(|at| self.now - at >= soak)
         };
         !self.on(node).any(is_old) && self.on(node).any(has_soaked)
+    }
+
+    /// Whether the newest revision has no place anywhere, and would take pods from where their own revision has one. Then
+    /// it takes none.
+    fn has_no_node(&self) -> bool {
+        let takes = |node: &NodeView| is_in_place(self.eligibility(self.update, node));
+        let loses = |node: &NodeView| {
+            let is_old = |pod: &PodView| is_live(pod) && pod.revision != self.update;
+            self.is_excluded(node) && self.on(node).any(is_old)
+        };
+        let none = !self.nodes.iter().any(takes) && self.nodes.iter().any(loses);
+        none && !self.resumed && !self.strategy.on_delete
     }
 
     fn is_held(&self, node: &NodeView, stopped: bool) -> bool {
