@@ -179,6 +179,9 @@ fn judge_creation_attempt(seen: &Seen<'_>, version: &Version, request: &Request)
     }
     let known = knew(seen, version, request);
     whatever_it_knew(&known, |known| {
+        if known.undone.as_deref() == Some(revision) {
+            return Some(format!("{revision} failed, and is tried again"));
+        }
         // What has ended and is held by a finalizer runs no more.
         let others = known.on(node).filter(|pod| !is_gone(pod)).count();
         if others == 0 {
@@ -427,10 +430,25 @@ fn is_held(known: &Known<'_>, node: &str) -> bool {
     let has_newest = |name: &str| known.on(name).any(|pod| pod.revision == update);
     let names = known.nodes.keys().copied();
     let stay = names.filter(|name| *name != node && known.is_desired(name) && !has_newest(name));
+    // On the way back it would hold nodes on what failed.
+    let is_partitioned = (stay.count() as u64) < partition && known.undone.is_none();
     known.rolling("paused") == true
-        || (stopped && !resumed)
+        || ((stopped || has_no_node(known)) && !resumed)
         || set["spec"]["updateStrategy"]["type"] == "OnDelete"
-        || (stay.count() as u64) < partition
+        || is_partitioned
+}
+
+/// Whether no node is eligible for the newest revision, and pods run where their own is.
+fn has_no_node(known: &Known<'_>) -> bool {
+    let takes = |node: &&str| {
+        let fate = known.fate(node, known.update.as_str());
+        matches!(fate, Fate::Run | Fate::Down | Fate::Cordoned)
+    };
+    let loses = |pod: &Pod<'_>| {
+        let is_old = pod.is_live() && pod.revision != known.update;
+        is_old && known.fate(pod.node, pod.revision) != Fate::Leave
+    };
+    !known.nodes.keys().any(takes) && known.pods.iter().any(loses)
 }
 
 /// No more nodes than there are canaries get the newest revision before a status says that it has passed.
@@ -579,7 +597,10 @@ fn conditions_message<'a>(set: &'a Value, type_: &str) -> &'a str {
 /// failed, which nothing else ended.
 fn judge_stop(seen: &Seen<'_>, version: &Version) -> Option<String> {
     let (now, before) = (version.object(), version.previous()?);
-    let is_stopped = |set: &Value| condition(set, "Progressing") == Some(("False", "AutoPaused"));
+    let is_stopped = |set: &Value| {
+        let stands = condition(set, "Progressing") == Some(("False", "AutoPaused"));
+        stands || set["status"]["failedRevisions"].is_array()
+    };
     let revision = |set: &Value| set["status"]["updateRevision"].clone();
     if !is_stopped(now) || (is_stopped(before) && revision(now) == revision(before)) {
         return None;
@@ -588,7 +609,7 @@ fn judge_stop(seen: &Seen<'_>, version: &Version) -> Option<String> {
     let failed = failed.into_iter().flatten();
     let names: Vec<&str> = failed.filter_map(|node| node["name"].as_str()).collect();
     if names.is_empty() {
-        return Some("AutoPaused names no node".to_owned());
+        return Some("a stop names no node".to_owned());
     }
     let request = request_of(seen, version)?;
     let known = knew(seen, version, request);
@@ -604,11 +625,12 @@ fn judge_stop(seen: &Seen<'_>, version: &Version) -> Option<String> {
     let wrong = |node: &&&str| !is_there(node) || !served_before(node) || disrupted(node);
     let wrong = names.iter().find(wrong)?;
     Some(format!(
-        "AutoPaused because of {wrong}, which did not serve another revision just before"
+        "it stopped because of {wrong}, which did not serve another revision just before"
     ))
 }
 
-/// Whether the last pod of another revision on a node was Ready when it was deleted, as far as an operator can have known.
+/// Whether the last pod of another revision on a node was Ready when it was deleted, as far as an operator can have known;
+/// or whether it had itself just taken the place of such a pod.
 fn served_until_replaced(seen: &Seen<'_>, node: &str, update: &Value, now: Duration) -> bool {
     let others = || {
         let pods = versions(seen.history, "pods").filter(|v| v.elapsed <= now);
@@ -636,7 +658,8 @@ fn served_until_replaced(seen: &Seen<'_>, node: &str, update: &Value, now: Durat
     let since = states
         .iter()
         .filter(|v| v.elapsed > known_from && v.elapsed <= end);
-    before.into_iter().chain(since).any(|v| is_ready(&v))
+    let served = before.into_iter().chain(since).any(|v| is_ready(&v));
+    served || last.object()["metadata"]["annotations"][super::PREDECESSOR] == "available"
 }
 
 /// The status at the end says what is so.
@@ -661,7 +684,8 @@ fn judge_end(seen: &Seen<'_>) -> Vec<String> {
     if condition(set.object(), "Accepted").is_none_or(|(is, _)| is != "True") {
         return wrong;
     }
-    let is_stopped = condition(set.object(), "Progressing").is_some_and(|c| c.1 == "AutoPaused");
+    let stops = ["AutoPaused", "RollingBack", "RolledBack"];
+    let is_stopped = condition(set.object(), "Progressing").is_some_and(|c| stops.contains(&c.1));
     if status["failedNodes"].is_array() != is_stopped {
         wrong.push(format!(
             "failedNodes are {} at the end",
@@ -683,7 +707,7 @@ fn judge_end(seen: &Seen<'_>) -> Vec<String> {
     }
     let end = Duration::from_hours(24);
     let known = Known::all(seen.history, last.version, end, last.time + end);
-    let update = known.update.as_str();
+    let spec = update(set.object());
     let nodes: Vec<&str> = known.nodes.keys().copied().collect();
     let desired: Vec<&str> = nodes
         .iter()
@@ -705,7 +729,8 @@ fn judge_end(seen: &Seen<'_>) -> Vec<String> {
         ("numberReady", count(&|pod| pod.is_ready())),
         (
             "updatedNumberScheduled",
-            count(&|pod| !pod.deleting && pod.revision == update),
+            // Of the spec's own revision, whatever takes its place.
+            count(&|pod| !pod.deleting && pod.revision == spec),
         ),
         ("numberAvailable", available),
         ("availableReplicas", available),

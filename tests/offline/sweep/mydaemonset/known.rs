@@ -29,8 +29,10 @@ pub struct Known<'a> {
     pub set: Option<&'a Value>,
     pub nodes: BTreeMap<&'a str, Node<'a>>,
     pub pods: Vec<Pod<'a>>,
-    /// The hash of the present spec's revision.
+    /// The hash of the present spec's revision, or of the one that takes its place because it failed.
     pub update: String,
+    /// The hash of the one that failed.
+    pub undone: Option<String>,
     /// The content of each revision, by its hash.
     contents: BTreeMap<String, Value>,
     pub now: DateTime<Utc>,
@@ -143,7 +145,41 @@ impl<'a> Known<'a> {
         at_once: bool,
     ) -> Self {
         let versions = RESOURCES.map(|r| delivered(seen, user, r, at, at_once));
-        Self::new(seen.history, versions, at, now)
+        let since = started(seen, user, at);
+        let own = seen.history.versions.iter().rev().find(|v| {
+            let is_own = v.resource == "mydaemonsets" && v.by == user;
+            is_own && since <= v.elapsed && v.elapsed <= at
+        });
+        let mut known = Self::new(seen.history, versions, at, now);
+        // It need not wait for the watch to show what it wrote itself.
+        if let Some(own) = own.filter(|own| own.version > versions[0]) {
+            known.go_back(&own.object()["status"]);
+        }
+        known
+    }
+
+    /// Has the last revision that was completed take the place of one that failed, as that status says.
+    fn go_back(&mut self, status: &Value) {
+        let Some(set) = self.set else {
+            return;
+        };
+        let spec = update(set);
+        let resumed = &set["metadata"]["annotations"]["apps.zhongmingmao.io/resume-revision"];
+        let complete = status["completeRevisions"].as_array();
+        let mut others = complete.into_iter().flatten().filter_map(Value::as_str);
+        let target = others.find(|hash| *hash != spec);
+        let target = target.filter(|hash| self.contents.contains_key(*hash));
+        let goes_back = status["failedRevisions"][0] == *spec && *resumed != *spec;
+        match target.filter(|_| goes_back) {
+            Some(target) => {
+                target.clone_into(&mut self.update);
+                self.undone = Some(spec);
+            }
+            None => {
+                self.update = spec;
+                self.undone = None;
+            }
+        }
     }
 
     /// Everything there was right after that version.
@@ -222,7 +258,7 @@ impl<'a> Known<'a> {
                 content["template"]["spec"]["nodeSelector"] = selector;
             }
         }
-        Self {
+        let mut known = Self {
             set,
             nodes: as_of(history, "nodes", nodes)
                 .into_iter()
@@ -230,10 +266,15 @@ impl<'a> Known<'a> {
                 .collect(),
             pods: pods.map(Pod::new).collect(),
             update: newest,
+            undone: None,
             contents,
             now,
             elapsed,
+        };
+        if let Some(set) = set {
+            known.go_back(&set["status"]);
         }
+        known
     }
 
     /// Notes a deletion that the operator itself sent.

@@ -99,7 +99,7 @@ impl Subject for MyDaemonSet {
     }
 
     fn is_settled(&self, cluster: &Cluster, special: Special) -> bool {
-        let holds = ["Partitioned", "AutoPaused"];
+        let holds = ["Partitioned", "AutoPaused", "RolledBack"];
         cluster.get("mydaemonsets", "a").is_none()
             || is_complete(cluster)
             || (special == Special::StaysHeld
@@ -162,6 +162,7 @@ impl Subject for MyDaemonSet {
             "DeleteRefused",
             "Invalid",
             "NameConflict",
+            "NoEligibleNodes",
             "OnDelete",
             "Partitioned",
             "Paused",
@@ -169,6 +170,8 @@ impl Subject for MyDaemonSet {
             "PodsFail",
             "RevisionConflict",
             "RevisionRefused",
+            "RolledBack",
+            "RollingBack",
             "RollingOut",
             "TooFewNodesAvailable",
             "WaitingForApproval",
@@ -493,6 +496,38 @@ scenarios! {
         progress(cluster, "AutoPaused").await;
         image(cluster, "app:1");
     };
+    undone_by_itself(StaysHeld) = |cluster| {
+        run(cluster, rolling(json!({"onFailure": "Undo"}))).await;
+        image(cluster, "crash:2");
+        progress(cluster, "RolledBack").await;
+        cluster.sleep(60).await;
+    };
+    undone_by_itself_while_operators_change(StaysHeld) = |cluster| {
+        run(cluster, rolling(json!({"onFailure": "Undo", "maxUnavailable": 2}))).await;
+        image(cluster, "crash:2");
+        progress(cluster, "RollingBack").await;
+        cluster.hand_over().await;
+        progress(cluster, "RolledBack").await;
+        cluster.sleep(60).await;
+    };
+    undone_by_itself_and_changed = |cluster| {
+        run(cluster, rolling(json!({"onFailure": "Undo"}))).await;
+        image(cluster, "crash:2");
+        progress(cluster, "RolledBack").await;
+        delete_pod(cluster, "node-3");
+        cluster.sleep(10).await;
+        image(cluster, "app:3");
+    };
+    /// As the first revision leaves a node behind, the second finds it, and takes no other.
+    two_bad_revisions(StaysHeld) = |cluster| {
+        run(cluster, json!({"progressDeadlineSeconds": 60})).await;
+        image(cluster, "unready:2");
+        progress(cluster, "AutoPaused").await;
+        image(cluster, "unready:3");
+        cluster.sleep(1).await;
+        progress(cluster, "AutoPaused").await;
+        cluster.sleep(300).await;
+    };
     stopped_and_resumed = |cluster| {
         run(cluster, json!({})).await;
         image(cluster, "crash-twice:2");
@@ -683,6 +718,16 @@ scenarios! {
         change(cluster, on_disk("none"));
         cluster.sleep(60).await;
         change(cluster, json!({"template": null}));
+    };
+    selector_fits_none_and_a_user_agrees = |cluster| {
+        run(cluster, json!({})).await;
+        change(cluster, on_disk("none"));
+        progress(cluster, "NoEligibleNodes").await;
+        let revision = cluster.text("/status/updateRevision");
+        let resume = json!({"apps.zhongmingmao.io/resume-revision": revision});
+        cluster.patch("mydaemonsets", "a", &json!({"metadata": {"annotations": resume}}));
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
     };
     selector_fits_others = |cluster| {
         label_disks(cluster);

@@ -202,6 +202,24 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "that a revision failed is not stored",
+        request: |_, sent| {
+            if is_status(sent) {
+                sent.remove("/status", "failedRevisions");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "what is to follow a failure is not read",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                limit(set, "onFailure", json!("Pause"));
+            });
+        },
+        ..BASE
+    },
+    Mutant {
         name: "Complete does not name the nodes that are left out",
         request: |_, sent| {
             for condition in conditions(&mut sent.body) {
