@@ -9,7 +9,7 @@ use prometheus_client::metrics::{
 use prometheus_client::registry::Registry;
 
 use super::crd::MyDaemonSetStatus;
-use super::status::{STANDS, is_rolling, paused};
+use super::status::{STANDS, is_frozen, is_rolling, paused};
 use my_operator_runtime::reconcile::Key;
 
 /// A roll-out that stands, and why.
@@ -24,7 +24,7 @@ struct Paused {
 type Count = fn(&MyDaemonSetStatus) -> Option<i32>;
 
 /// The gauges of each object: the name, what it shows, and where that is.
-const COUNTS: [(&str, &str, Count); 5] = [
+const COUNTS: [(&str, &str, Count); 6] = [
     (
         "my_operator_mydaemonset_desired",
         "Nodes that should have a pod",
@@ -49,6 +49,11 @@ const COUNTS: [(&str, &str, Count); 5] = [
         "my_operator_mydaemonset_rolling",
         "1 while a roll-out is under way",
         |status| Some(i32::from(is_rolling(status))),
+    ),
+    (
+        "my_operator_mydaemonset_frozen",
+        "1 while a user has frozen the object",
+        |status| Some(i32::from(is_frozen(status))),
     ),
 ];
 

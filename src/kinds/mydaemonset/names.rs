@@ -36,6 +36,10 @@ pub const APPROVE_ANNOTATION: &str = "apps.zhongmingmao.io/approve-revision";
 /// value says who set it.
 pub const MIGRATION_ANNOTATION: &str = "apps.zhongmingmao.io/migration";
 
+/// While an object has this annotation, and its value is neither empty nor `false`, no pod of it that runs is deleted. If it
+/// begins with the word `all`, no pod is made either.
+pub const FREEZE_ANNOTATION: &str = "apps.zhongmingmao.io/freeze";
+
 /// The maximum length of a pod's name: that of a DNS label, as for the pods of a `DaemonSet`. The kubelet makes
 /// `NAMESPACE_POD_UID` one component of a path, and log agents parse names of 255 bytes at most.
 const MAX_NAME_LEN: usize = 63;

@@ -7,10 +7,12 @@ use chrono::{DateTime, Utc};
 use super::admission::{MAX_HISTORY, MyDaemonSetRules};
 use super::crd::{MyDaemonSetSpec, RawMyDaemonSet};
 use super::decide::canary::Canary;
+use super::decide::freeze::Freeze;
 use super::decide::placement::Placement;
 use super::decide::strategy::Strategy;
 use super::names::{
-    APPROVE_ANNOTATION, CHANGE_CAUSE_ANNOTATION, MIGRATION_ANNOTATION, RESUME_ANNOTATION,
+    APPROVE_ANNOTATION, CHANGE_CAUSE_ANNOTATION, FREEZE_ANNOTATION, MIGRATION_ANNOTATION,
+    RESUME_ANNOTATION,
 };
 use super::revision::{self, Content, RevisionView};
 use my_operator_admission::faults::join;
@@ -20,7 +22,7 @@ use my_operator_runtime::reconcile::raw::Raw;
 
 /// The longest text about an invalid spec, in characters: with three dots after it, that of a condition.
 const MAX_REASON_LEN: usize = 1021;
-/// The longest part of the annotation of a migration that a condition repeats, in characters.
+/// The longest part of the annotation of a migration or a freeze that a condition repeats, in characters.
 const MAX_MIGRATION_LEN: usize = 200;
 /// The longest cause of a change that a revision keeps, in characters.
 const MAX_CAUSE_LEN: usize = 200;
@@ -38,6 +40,8 @@ pub(crate) struct ObjectView {
     pub(crate) approve: Option<String>,
     /// The value of the annotation by which pods change hands.
     pub(crate) migration: Option<Box<str>>,
+    /// The value of the annotation that freezes the object, if it does.
+    pub(crate) freeze: Option<Box<str>>,
     /// The value of the annotation that says why the spec was changed.
     pub(crate) cause: Option<Box<str>>,
     /// The spec, decoded and validated once for each version of the object, or why it is invalid.
@@ -69,6 +73,12 @@ impl ObjectView {
             && self.resume == other.resume
             && self.approve == other.approve
             && self.migration == other.migration
+            && self.freeze == other.freeze
+    }
+
+    /// What a user has frozen.
+    pub(crate) fn frozen(&self) -> Option<Freeze> {
+        self.freeze.as_deref().and_then(Freeze::parse)
     }
 
     pub(crate) fn from_object(object: RawMyDaemonSet, now: DateTime<Utc>) -> Self {
@@ -91,6 +101,10 @@ impl ObjectView {
             approve: revision(APPROVE_ANNOTATION),
             migration: annotations
                 .get(MIGRATION_ANNOTATION)
+                .map(|value| cut(value, MAX_MIGRATION_LEN).into()),
+            freeze: annotations
+                .get(FREEZE_ANNOTATION)
+                .filter(|value| Freeze::parse(value).is_some())
                 .map(|value| cut(value, MAX_MIGRATION_LEN).into()),
             cause: annotations
                 .get(CHANGE_CAUSE_ANNOTATION)

@@ -5,10 +5,11 @@ use std::fmt;
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::crd::{FailedNode, MyDaemonSetStatus};
+use super::decide::freeze::Freeze;
 use super::decide::observed::{Excluded, Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
 use super::decide::undo::Undo;
-use super::names::MIGRATION_ANNOTATION;
+use super::names::{FREEZE_ANNOTATION, MIGRATION_ANNOTATION};
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::raw::Raw;
@@ -19,6 +20,9 @@ pub const AVAILABLE: &str = "Available";
 pub const PROGRESSING: &str = "Progressing";
 /// Pods fail, or the API server rejects them.
 pub const DEGRADED: &str = "Degraded";
+/// Present while a user freezes the object; `True` once nothing that is forbidden can come late. Also a reason of
+/// `Progressing=False`, and the state in a word.
+pub const FROZEN: &str = "Frozen";
 /// For kstatus: present while a roll-out is under way.
 const RECONCILING: &str = "Reconciling";
 /// For kstatus: present while nothing happens without user intervention.
@@ -51,10 +55,11 @@ pub const CANARY: &str = "Canary";
 pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
 /// In the message about a canary: not every canary has the revision available.
 const LACKING: &str = "not yet on";
-const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
+const HELD: [&str; 5] = [FROZEN, ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub(crate) const STANDS: [&str; 10] = [
+pub(crate) const STANDS: [&str; 11] = [
     AUTO_PAUSED,
+    FROZEN,
     ROLLED_BACK,
     NO_ELIGIBLE_NODES,
     CANARY,
@@ -143,6 +148,16 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// What a user freezes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frozen<'a> {
+    pub(crate) freeze: Freeze,
+    /// The value of the annotation.
+    pub(crate) value: &'a str,
+    /// Whether no call that is forbidden may still be carried out.
+    pub(crate) is_settled: bool,
+}
+
 /// Input of the status.
 #[derive(Debug)]
 pub(crate) struct StatusInput<'a> {
@@ -157,6 +172,7 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) update: &'a str,
     /// Whether the pods go back from it by themselves.
     pub(crate) undo: Undo<'a>,
+    pub(crate) frozen: Option<Frozen<'a>>,
     /// The revision of the last roll-out that was completed.
     pub(crate) current: &'a str,
     /// Whether the revision that the roll-out leads to is stored.
@@ -311,8 +327,36 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         (DEGRADED, Some(degradation(observed, input.refusal))),
         (RECONCILING, reconciling),
         (STALLED, stalled),
+        (FROZEN, frozen(input)),
     ];
     with(status, wanted, Some(observed), input.generation, input.now)
+}
+
+/// Whether what a user freezes is so. The message repeats the annotation: who set it can tell it from one before.
+fn frozen(input: &StatusInput<'_>) -> Option<State> {
+    let Frozen {
+        freeze,
+        value,
+        is_settled,
+    } = input.frozen?;
+    let what = match freeze {
+        Freeze::Deletions => "no pod that runs is deleted",
+        Freeze::All => "no pod is created or deleted",
+    };
+    let message = format!("{what} while the annotation {FREEZE_ANNOTATION} is there: {value}");
+    let before = condition::get(&input.previous.conditions, FROZEN);
+    let was_so = before.is_some_and(|c| c.status == "True" && c.message == message);
+    if is_settled || was_so {
+        return Some(State::of(true, FROZEN, message));
+    }
+    let message = format!("calls that were sent before may still be carried out: {value}");
+    Some(State::of(false, "Waiting", message))
+}
+
+/// Whether the operator has acknowledged a freeze.
+pub(crate) fn is_frozen(status: &MyDaemonSetStatus) -> bool {
+    let frozen = condition::get(&status.conditions, FROZEN);
+    frozen.is_some_and(|c| c.status == "True")
 }
 
 /// The nodes that the roll-out is stopped for or, on the way back, those that it goes back for.
@@ -374,6 +418,8 @@ fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
         reason.to_owned()
     } else if is(DEGRADED, "True") {
         DEGRADED.to_owned()
+    } else if is(FROZEN, "True") {
+        FROZEN.to_owned()
     } else if reason == ROLLING_OUT {
         rolling(observed)
     } else if is(PROGRESSING, "False") && is(AVAILABLE, "False") {
@@ -549,7 +595,9 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
     if observed.outdated == 0 || observed.outdated != observed.held || !over {
         return None;
     }
-    let (reason, cause) = if strategy.on_delete {
+    let (reason, cause) = if input.frozen.is_some() {
+        (FROZEN, "a user has frozen the object")
+    } else if strategy.on_delete {
         (ON_DELETE, "a node gets it when its pod is deleted")
     } else if strategy.paused {
         (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
@@ -795,6 +843,7 @@ pub(crate) fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> V
         change.stopped(),
         change.rollout_complete(),
         change.degraded(),
+        change.frozen(),
     ];
     events.into_iter().flatten().collect()
 }
@@ -870,6 +919,11 @@ impl Change<'_> {
         self.changed(|status| status.current_revision.as_deref())?;
         let condition = condition::get(&self.after.conditions, PROGRESSING)?;
         Some(normal("RolloutComplete", condition.message.clone()))
+    }
+
+    fn frozen(&self) -> Option<NewEvent> {
+        let condition = self.became(FROZEN, "True")?;
+        Some(normal(FROZEN, condition.message.clone()))
     }
 
     fn degraded(&self) -> Option<NewEvent> {
@@ -988,6 +1042,7 @@ mod tests {
             strategy,
             update: "new",
             undo: Undo::No,
+            frozen: None,
             current,
             stored: true,
             refusal: None,
@@ -1009,6 +1064,7 @@ mod tests {
             strategy: strategy(),
             update: "newer",
             undo: Undo::No,
+            frozen: None,
             current: "old",
             stored: false,
             refusal: Some(&refusal),
@@ -1617,6 +1673,7 @@ mod tests {
                 strategy: strategy(),
                 update,
                 undo: Undo::No,
+                frozen: None,
                 current: update,
                 stored: true,
                 refusal: None,
@@ -1661,6 +1718,7 @@ mod tests {
             strategy: strategy(),
             update: "new",
             undo: Undo::No,
+            frozen: None,
             current: "new",
             stored: true,
             refusal: Some(&refusal),
@@ -1684,6 +1742,7 @@ mod tests {
             strategy: strategy(),
             update: "new",
             undo,
+            frozen: None,
             current: "old",
             stored: true,
             refusal: None,
@@ -1786,6 +1845,51 @@ mod tests {
         assert_eq!(resumable(&status, "newer"), None);
         let events: Vec<_> = events(&none(), &status).iter().map(|e| e.reason).collect();
         assert_eq!(events, [NO_ELIGIBLE_NODES]);
+    }
+
+    #[test]
+    fn a_freeze_is_acknowledged_when_nothing_can_come_late() {
+        let frozen = |previous: &MyDaemonSetStatus, value: &str, is_settled| {
+            next(&StatusInput {
+                previous,
+                generation: Some(2),
+                observed: &Observed {
+                    held: 2,
+                    ..under_way()
+                },
+                strategy: strategy(),
+                update: "new",
+                undo: Undo::No,
+                frozen: Some(Frozen {
+                    freeze: Freeze::Deletions,
+                    value,
+                    is_settled,
+                }),
+                current: "old",
+                stored: true,
+                refusal: None,
+                now: at(2),
+            })
+        };
+        let rolling = next_of(&none(), &under_way(), strategy(), "old", 1);
+        let waits = frozen(&rolling, "by me", false);
+        assert!(!is_frozen(&waits));
+        assert!(conditions(&waits).contains(&"Frozen=False/Waiting".to_owned()));
+        let so = frozen(&waits, "by me", true);
+        assert!(is_frozen(&so));
+        assert_eq!((state(&so), super::paused(&so)), (FROZEN, Some(FROZEN)));
+        let message = condition::get(&so.conditions, FROZEN).unwrap();
+        assert_eq!(
+            message.message,
+            "no pod that runs is deleted while the annotation apps.zhongmingmao.io/freeze is there: by me"
+        );
+        let events: Vec<_> = events(&waits, &so).iter().map(|e| e.reason).collect();
+        assert_eq!(events, [FROZEN]);
+        // What is sent meanwhile is not forbidden. Another freeze is another question.
+        assert!(is_frozen(&frozen(&so, "by me", false)));
+        assert!(!is_frozen(&frozen(&so, "by you", false)));
+        let thawed = next_of(&so, &under_way(), strategy(), "old", 3);
+        assert!(condition::get(&thawed.conditions, FROZEN).is_none());
     }
 
     #[test]

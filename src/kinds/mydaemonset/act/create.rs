@@ -8,6 +8,7 @@ use super::dry_run::dry_run;
 use super::failure::Failure;
 use super::outcome::{Outcome, is_skipped, report};
 use crate::kinds::mydaemonset::decide::decision::{Create, Decision};
+use crate::kinds::mydaemonset::decide::freeze::Freeze;
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
 use crate::kinds::mydaemonset::decide::rollout::in_turn;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
@@ -75,10 +76,13 @@ fn creates(pass: &Pass<'_>, decision: &Decision) -> Vec<Create> {
         .memory()
         .nodes
         .unanswered_creates(pass.object.generation);
+    let freeze = pass.object.frozen();
     let is_wanted = |create: &Create| {
         let runs = pass.eligibility(&create.node) == Some(Eligibility::Run);
         let is_undone = pass.undone() == Some(create.revision.as_str());
-        runs && !is_undone && !(surges(pass, create) && decision.observed.auto_paused)
+        let stands = decision.observed.auto_paused || freeze.is_some();
+        let is_stopped = freeze == Some(Freeze::All) || (stands && surges(pass, create));
+        runs && !is_undone && !is_stopped
     };
     let unanswered = unanswered.into_iter().filter(is_wanted);
     unanswered.chain(decision.create.iter().cloned()).collect()

@@ -83,10 +83,16 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
         // One that was sent before the pods went back may be of the revision that they go back to.
         DeleteReason::Outdated => !auto_paused && delete.last.revision != pass.spec.hash,
         DeleteReason::NotEligible => must_leave(&delete.node),
-        DeleteReason::Excluded => must_leave(&delete.node) && !auto_paused,
+        DeleteReason::Excluded => {
+            let stands = auto_paused || decision.observed.no_node;
+            must_leave(&delete.node) && !stands
+        }
         DeleteReason::NodeGone | DeleteReason::Surplus | DeleteReason::Failed => true,
     };
+    let freeze = pass.object.frozen();
+    let may_go = |delete: &Delete| freeze.is_none_or(|freeze| freeze.allows(delete.reason));
     let unanswered = pass.unanswered_deletes().into_iter().filter(is_wanted);
+    let unanswered = unanswered.filter(may_go);
     let failures = pass.memory().backoffs.failures(Step::Delete);
     let decided = in_turn(decision.delete.iter(), failures).cloned();
     // A created pod that was not observed yet has no known UID, and so cannot be deleted.

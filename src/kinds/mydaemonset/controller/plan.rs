@@ -57,6 +57,7 @@ pub(super) fn plan(
         validated: memory.acceptance.is_validated(update),
         stopped_for,
         resumed: pass.object.resume.as_deref() == Some(update),
+        freeze: pass.object.frozen(),
         now: pass.now,
         canary: spec
             .canary
@@ -69,8 +70,10 @@ pub(super) fn plan(
     // remembered as long as the node exists.
     let strategy = &spec.strategy;
     let observed = &decision.observed;
-    let is_held = strategy.paused || strategy.partition > 0 || !stored || observed.canary.is_some();
-    if !is_held && !observed.auto_paused {
+    let waits = pass.object.freeze.is_some() || observed.canary.is_some();
+    let is_held = strategy.paused || strategy.partition > 0 || !stored || waits;
+    let is_stopped = observed.auto_paused || observed.no_node;
+    if !is_held && !is_stopped {
         for node in idle {
             memory.nodes.forget_last(&node);
         }

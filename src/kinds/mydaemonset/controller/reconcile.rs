@@ -18,7 +18,7 @@ use crate::kinds::mydaemonset::memory::first_look::FirstLook;
 use crate::kinds::mydaemonset::object::ParsedSpec;
 use crate::kinds::mydaemonset::pass::{Pass, Scope};
 use crate::kinds::mydaemonset::revision::RevisionView;
-use crate::kinds::mydaemonset::status::{self, StatusInput};
+use crate::kinds::mydaemonset::status::{self, Frozen, StatusInput};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::{Action, Error};
 
@@ -177,7 +177,17 @@ impl<'a> Reconcile<'a> {
         before: &MyDaemonSetStatus,
     ) -> MyDaemonSetStatus {
         let spec = pass.spec;
-        let refusal = self.scope.memory.lock().backoffs.reported().cloned();
+        let object = self.scope.object;
+        let (refusal, frozen) = {
+            let memory = self.scope.memory.lock();
+            let frozen = object.freeze.as_deref().zip(object.frozen());
+            let frozen = frozen.map(|(value, freeze)| Frozen {
+                freeze,
+                value,
+                is_settled: !memory.nodes.may_break(freeze),
+            });
+            (memory.backoffs.reported().cloned(), frozen)
+        };
         let target = self.undo_target(spec).filter(|_| spec.strategy.undoes);
         let undo = match (pass.undone(), &target) {
             (Some(_), _) => Undo::To(&spec.hash),
@@ -186,11 +196,12 @@ impl<'a> Reconcile<'a> {
         };
         status::next(&StatusInput {
             previous: before,
-            generation: self.scope.object.generation,
+            generation: object.generation,
             observed: &plan.decision.observed,
             strategy: spec.strategy,
             update: pass.undone().unwrap_or(&spec.hash),
             undo,
+            frozen,
             current: &plan.current,
             stored,
             refusal: refusal.as_ref(),

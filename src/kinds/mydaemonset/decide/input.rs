@@ -6,6 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::canary::Canary;
+use super::freeze::Freeze;
 use super::placement::Placement;
 use super::strategy::Strategy;
 use crate::kinds::mydaemonset::crd::FailedNode;
@@ -89,6 +90,8 @@ pub(crate) struct RolloutInput<'a> {
     pub(crate) stopped_for: Option<&'a [FailedNode]>,
     /// Whether a user resumed this roll-out in spite of failing nodes.
     pub(crate) resumed: bool,
+    /// What a user has frozen.
+    pub(crate) freeze: Option<Freeze>,
     pub(crate) now: DateTime<Utc>,
     /// The canary that the spec asks for, unless the status says that the newest revision has passed it.
     pub(crate) canary: Option<&'a Canary>,

@@ -217,6 +217,9 @@ impl RolloutState {
                 .create
                 .retain(|create| known.contains_key(create.revision.as_str()));
         }
+        if let Some(freeze) = input.freeze {
+            freeze.restrict(&mut decision);
+        }
         decision
     }
 
@@ -443,7 +446,7 @@ impl RolloutState {
         canaries: Option<BTreeSet<Arc<str>>>,
         input: &RolloutInput<'_>,
     ) {
-        let stops = stop.auto_paused || stop.no_node;
+        let stops = stop.auto_paused || stop.no_node || input.freeze.is_some();
         let held = Held {
             all: input.strategy.paused || stops || !input.revisions.stored,
             auto_paused: stop.auto_paused,

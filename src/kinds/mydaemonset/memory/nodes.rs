@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::belief::{Answer, Belief, WATCH_TIMEOUT};
 use crate::kinds::mydaemonset::decide::decision::{Claim, Create, Delete, DeleteReason};
+use crate::kinds::mydaemonset::decide::freeze::Freeze;
 use crate::kinds::mydaemonset::decide::input::Last;
 use crate::kinds::mydaemonset::observe::pod::PodView;
 
@@ -237,6 +238,16 @@ impl NodeMemory {
             Written::Deleted(_) => None,
         });
         creates.collect()
+    }
+
+    /// Whether a call without a definite answer may still be carried out, of those that a freeze forbids.
+    pub(crate) fn may_break(&self, freeze: Freeze) -> bool {
+        let forbids = |pod: &Written| match pod {
+            Written::Created(_) => freeze == Freeze::All,
+            Written::Deleted(delete) => !freeze.allows(delete.reason),
+        };
+        let mut writes = self.nodes.values().flat_map(|on_node| &on_node.writes);
+        writes.any(|write| write.belief.is_unanswered() && forbids(&write.pod))
     }
 
     /// The writes that the watches should have shown by now.

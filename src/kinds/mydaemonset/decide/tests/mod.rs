@@ -19,6 +19,7 @@ mod promises;
 
 use super::canary::Canary;
 use super::decision::{Create, Decision, Delete, DeleteReason};
+use super::freeze::Freeze;
 use super::input::{Known, Last, Revisions, RolloutInput};
 use super::node::OnNode;
 use super::node::plan::pause;
@@ -148,6 +149,7 @@ struct World {
     canary: Option<Canary>,
     /// The revision that a user lets go on from its canaries.
     approved: Option<&'static str>,
+    freeze: Option<Freeze>,
 }
 
 /// Puts every node and decides.
@@ -221,6 +223,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         resumed: false,
         canary: None,
         approved: None,
+        freeze: None,
     }
 }
 
@@ -258,6 +261,7 @@ impl World {
             validated: self.validated,
             stopped_for: self.auto_paused.then_some(self.failed_nodes.as_slice()),
             resumed: self.resumed,
+            freeze: self.freeze,
             now: at(NOW),
             canary: self.canary.as_ref(),
             approved: self.approved == Some(self.update),
@@ -1187,6 +1191,7 @@ fn after_the_end(world: &World) -> (String, String) {
             strategy: world.strategy,
             update: world.update,
             undo: Undo::No,
+            frozen: None,
             current: world.update,
             stored: true,
             refusal: None,
@@ -2124,4 +2129,47 @@ fn only_a_pod_of_a_roll_out_that_was_not_completed_leaves_its_place_to_the_next(
     // Back to what was completed: a node that is broken by itself must not hold up the others.
     let back = |world: &mut World| world.update = "old";
     assert_eq!(was(crashing, back), unready);
+}
+
+#[test]
+fn a_freeze_keeps_every_pod_that_runs() {
+    let surplus = PodView {
+        name: "d-twin".into(),
+        created: at(NOW - 10),
+        ..ready("d", "old")
+    };
+    let mut world = world(
+        nodes(&["a", "b", "c", "d", "e", "f"]),
+        vec![
+            ready("a", "old"),
+            // The end of a surge.
+            ready("b", "old"),
+            ready("b", "new"),
+            // It does not serve.
+            pod("c", "old"),
+            ready("d", "old"),
+            surplus,
+            failed("e", "old", 60, 0),
+        ],
+    );
+    world.nodes.push(tainted("g", "k", "NoExecute"));
+    world.pods.push(ready("g", "old"));
+    world.strategy.max_unavailable = Amount::Percent(100);
+    let all = deleted(&world.decide());
+    for pod in [
+        "a-old", "b-old", "c-old", "d-old", "d-twin", "e-old", "g-old",
+    ] {
+        assert!(all.iter().any(|delete| delete.starts_with(pod)), "{all:?}");
+    }
+    world.freeze = Some(Freeze::Deletions);
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["e-old failed"]);
+    assert_eq!(created(&decision), ["f/old"]);
+    world.freeze = Some(Freeze::All);
+    let decision = world.decide();
+    assert_eq!((deleted(&decision).len(), created(&decision).len()), (0, 0));
+    // No surge begins either.
+    world.freeze = Some(Freeze::Deletions);
+    world.strategy.max_surge = Amount::Nodes(3);
+    assert_eq!(created(&world.decide()), ["f/old"]);
 }

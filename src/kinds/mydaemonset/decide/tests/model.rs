@@ -82,9 +82,11 @@ enum Mutant {
     WayBackNeverStops,
     /// A partition holds nodes on the revision that failed.
     PartitionOnTheWayBack,
+    /// A freeze stops nothing.
+    FreezeIgnored,
 }
 
-const MUTANTS: [Mutant; 27] = [
+const MUTANTS: [Mutant; 28] = [
     Mutant::BeliefDroppedWithoutAnAnswer,
     Mutant::OnlyTheWatchIsBelieved,
     Mutant::BeliefEndsByItself,
@@ -112,6 +114,7 @@ const MUTANTS: [Mutant; 27] = [
     Mutant::FailedRevisionForgotten,
     Mutant::WayBackNeverStops,
     Mutant::PartitionOnTheWayBack,
+    Mutant::FreezeIgnored,
 ];
 
 struct Model {
@@ -143,6 +146,7 @@ struct Model {
     /// The revision of the spec, while the pods go back from it by themselves. The newest one is then the one that they
     /// go back to.
     undone: Option<&'static str>,
+    freeze: Option<Freeze>,
     /// The nodes that the roll-out was stopped for, as the status has them.
     stopped_for: Option<Vec<FailedNode>>,
     /// The last pod that was deleted on each node.
@@ -263,6 +267,7 @@ impl Model {
             current: "r1".into(),
             complete: Vec::new(),
             undone: None,
+            freeze: None,
             stopped_for: None,
             replaced: BTreeMap::new(),
             calm: false,
@@ -371,6 +376,11 @@ impl Model {
         self.approves = one_in(random, 8);
     }
 
+    /// Whether the newest revision has passed its canary, or has none on the way back.
+    fn is_off_canary(&self) -> bool {
+        self.promoted.is_some() || self.undone.is_some()
+    }
+
     /// Whether a user lets the newest revision go on: in the end, where it would wait for ever otherwise.
     fn is_approved(&self) -> bool {
         let placement = &self.placements[self.update()];
@@ -379,6 +389,17 @@ impl Model {
         let is_stuck = self.canary.as_ref().is_some_and(waits)
             || nodes.all(|node| placement.obstacle(node).is_some());
         self.approves || (self.calm && is_stuck)
+    }
+
+    /// A user freezes the object, or thaws it.
+    fn change_freeze(&mut self) {
+        // Without a number at random, as above.
+        self.freeze = match self.next_uid % 10 {
+            _ if self.calm => None,
+            0 => Some(Freeze::Deletions),
+            1 => Some(Freeze::All),
+            _ => None,
+        };
     }
 
     /// The strategy, as the present roll-out follows it.
@@ -454,7 +475,10 @@ impl Model {
         let at = self.random.usize(0..count.max(1));
         match which {
             0 => self.change_spec(),
-            1 if one_in(&mut self.random, 3) => self.change_strategy(),
+            1 if one_in(&mut self.random, 3) => {
+                self.change_strategy();
+                self.change_freeze();
+            }
             2 | 3 if count > 0 => self.change_readiness(at),
             4 if count > 0 => self.nodes[at].cordoned ^= true,
             5 if count > 3 && one_in(&mut self.random, 4) => {
@@ -724,6 +748,7 @@ impl Model {
             validated: true,
             stopped_for: stopped_for.as_deref(),
             resumed: self.calm,
+            freeze: self.freeze.filter(|_| !self.is(Mutant::FreezeIgnored)),
             now: self.now,
             canary: canary.as_ref(),
             approved: self.is_approved(),
@@ -853,8 +878,7 @@ impl Model {
 
     /// The canary as the operator has it, unless the status says that it is over.
     fn mutated_canary(&self) -> Option<Canary> {
-        let is_over = self.promoted.is_some() || self.undone.is_some();
-        let mut canary = self.canary.clone().filter(|_| !is_over)?;
+        let mut canary = self.canary.clone().filter(|_| !self.is_off_canary())?;
         match (self.mutant, &mut canary.nodes) {
             (Some(Mutant::OneCanaryMore), Amount::Nodes(nodes)) => *nodes += 1,
             (Some(Mutant::SoakIgnored), _) => canary.soak = TimeDelta::zero(),
@@ -926,8 +950,9 @@ impl Model {
             last,
             was_stopped: self.stopped_for.as_deref(),
             resumed: self.calm,
+            freeze: self.freeze,
             now: self.now,
-            canary: self.canary.as_ref().filter(|_| self.promoted.is_none()),
+            canary: self.canary.as_ref().filter(|_| !self.is_off_canary()),
             approved: self.is_approved(),
             canaries: self.canaries.as_ref(),
         }
@@ -1250,6 +1275,7 @@ impl Model {
         self.calm = true;
         self.lag = TimeDelta::zero();
         self.change_strategy();
+        self.change_freeze();
         for node in &mut self.nodes {
             node.not_ready_since = None;
             node.ready_from = node.ready_from.or(Some(self.now));

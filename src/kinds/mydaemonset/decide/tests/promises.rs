@@ -25,6 +25,7 @@ pub(super) struct Case<'a> {
     pub(super) was_stopped: Option<&'a [FailedNode]>,
     /// It was resumed in spite of them.
     pub(super) resumed: bool,
+    pub(super) freeze: Option<Freeze>,
     pub(super) now: DateTime<Utc>,
     /// The canary that the spec asks for, unless the status says that it is over.
     pub(super) canary: Option<&'a Canary>,
@@ -91,6 +92,7 @@ impl Case<'_> {
             "whether it stands for want of a node"
         );
         let stopped = observed.auto_paused;
+        self.check_freeze(decision)?;
         // Two old pods of one node may go at once: it counts once.
         let mut paid = BTreeSet::new();
         let mut removed = BTreeSet::new();
@@ -147,6 +149,21 @@ impl Case<'_> {
         if observed.complete {
             self.check_complete(stopped)?;
         }
+        Ok(())
+    }
+
+    /// A freeze keeps what runs, and if it is of everything, changes no pod at all.
+    fn check_freeze(&self, decision: &Decision) -> Result<(), Fault> {
+        let is_over = |delete: &Delete| {
+            let pod = self.pods.iter().find(|pod| pod.uid == delete.uid);
+            let is_there = self.nodes.iter().any(|node| node.name == delete.node);
+            !is_there || pod.is_some_and(|pod| pod.ended.is_some())
+        };
+        let all = self.freeze == Some(Freeze::All);
+        let keeps = self.freeze.is_none() || decision.delete.iter().all(is_over);
+        ensure!(keeps, "a pod that runs goes in spite of a freeze");
+        let none = decision.delete.is_empty() && decision.create.is_empty();
+        ensure!(!all || none, "a pod changes in spite of a freeze");
         Ok(())
     }
 
@@ -403,7 +420,7 @@ impl Case<'_> {
         let waits = self
             .canaries
             .is_some_and(|canaries| !canaries.contains(&node.name));
-        let stops = stopped || self.has_no_node();
+        let stops = stopped || self.has_no_node() || self.freeze.is_some();
         self.strategy.paused || stops || waits || self.is_partitioned(node)
     }
 

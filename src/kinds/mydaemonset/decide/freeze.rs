@@ -1,0 +1,60 @@
+//! What a user forbids with the annotation that freezes an object.
+
+use super::decision::{Decision, DeleteReason};
+
+/// What is frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freeze {
+    /// No pod that runs is deleted. Missing pods are still made, as are those that have ended.
+    Deletions,
+    /// No pod is made either.
+    All,
+}
+
+impl Freeze {
+    /// What a value of the annotation asks for. The text after `all` and a blank is for people, and for the program that
+    /// waits until the status repeats it.
+    pub(crate) fn parse(value: &str) -> Option<Self> {
+        let first = value.split_whitespace().next();
+        match first {
+            None | Some("false") => None,
+            Some("all") => Some(Self::All),
+            Some(_) => Some(Self::Deletions),
+        }
+    }
+
+    /// Whether a pod may be deleted for that reason.
+    pub(crate) fn allows(self, reason: DeleteReason) -> bool {
+        let is_gone = matches!(reason, DeleteReason::Failed | DeleteReason::NodeGone);
+        self == Self::Deletions && is_gone
+    }
+
+    /// Takes out of a decision what is forbidden.
+    pub(super) fn restrict(self, decision: &mut Decision) {
+        decision.delete.retain(|delete| self.allows(delete.reason));
+        if self == Self::All {
+            decision.create.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_annotation_says_what_is_frozen() {
+        for (value, freeze) in [
+            ("", None),
+            (" ", None),
+            ("false", None),
+            ("true", Some(Freeze::Deletions)),
+            ("by me, for the incident", Some(Freeze::Deletions)),
+            ("allow", Some(Freeze::Deletions)),
+            ("all", Some(Freeze::All)),
+            ("all since 10:00", Some(Freeze::All)),
+        ] {
+            assert_eq!(Freeze::parse(value), freeze, "{value:?}");
+        }
+    }
+}
