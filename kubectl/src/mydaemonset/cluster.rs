@@ -5,6 +5,7 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use my_operator::kinds::mydaemonset::names::NAME_LABEL;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::edit;
 use super::history::{Revision, history};
@@ -21,8 +22,12 @@ const MAX_OBJECTS: usize = 50_000;
 
 /// The objects of this kind.
 pub(super) fn api(connection: &Connection) -> Api<DynamicObject> {
-    let client = connection.client.clone();
-    Api::namespaced_with(client, &connection.namespace, &resource())
+    within(connection, &connection.namespace)
+}
+
+/// The same of a namespace.
+fn within(connection: &Connection, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(connection.client.clone(), namespace, &resource())
 }
 
 /// The same of all namespaces.
@@ -35,6 +40,37 @@ pub(super) async fn get(connection: &Connection, name: &str) -> Result<Object, F
     let got = api(connection).get(name).await;
     let raw = got.map_err(|error| connection.failure(error))?;
     Object::decode(raw).map_err(Failure::Message)
+}
+
+/// The same object, as it is now, whatever its namespace is. Another one of its name is an error.
+pub(super) async fn get_again(connection: &Connection, object: &Object) -> Result<Object, Failure> {
+    let got = within(connection, &object.namespace)
+        .get(&object.name)
+        .await;
+    let raw = got.map_err(|error| connection.failure(error))?;
+    let now = Object::decode(raw).map_err(Failure::Message)?;
+    if now.uid == object.uid {
+        return Ok(now);
+    }
+    Err(Failure::Message("object has been deleted".to_owned()))
+}
+
+/// Merges fields into an object, whatever its namespace is.
+pub(super) async fn merge(
+    connection: &Connection,
+    object: &Object,
+    fields: &Value,
+) -> Result<(), Failure> {
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let api = within(connection, &object.namespace);
+    let merged = api
+        .patch(&object.name, &params, &Patch::Merge(fields))
+        .await;
+    merged.map_err(|error| connection.failure(error))?;
+    Ok(())
 }
 
 /// The revisions of an object, the oldest first.

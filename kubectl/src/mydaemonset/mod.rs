@@ -3,13 +3,14 @@
 //! [`object`] is what is read of a `MyDaemonSet`. The decisions are pure functions of it: [`progress`] has the words of
 //! `rollout status`, [`history`] and [`diff`] the revisions, [`edit`] the patches. [`cluster`] makes the requests,
 //! [`failing`] reads what failing pods said last and [`starting`] why others are not Ready, [`rollout`] runs the verbs,
-//! [`list`] has the table of all objects, [`view`] draws the nodes of one, [`why`] says what keeps them behind, and
-//! [`migrate`] takes over what a `DaemonSet` has.
+//! [`list`] has the table of all objects, [`view`] draws the nodes of one, [`why`] says what keeps them behind,
+//! [`freeze`] holds everything at once, and [`migrate`] takes over what a `DaemonSet` has.
 
 mod cluster;
 mod diff;
 mod edit;
 mod failing;
+mod freeze;
 mod history;
 mod list;
 mod migrate;
@@ -107,6 +108,10 @@ enum Command {
     Why(why::Why),
     /// Take over the pods of a DaemonSet, node by node; or go back
     Migrate(migrate::Migrate),
+    /// Have the operator delete no pod that runs; returns when it is certain that none goes any more
+    Freeze(freeze::Freeze),
+    /// End a freeze
+    Thaw(freeze::Thaw),
 }
 
 impl Arguments {
@@ -117,6 +122,8 @@ impl Arguments {
             Command::Get(get) => get.run(&connection).await,
             Command::Why(why) => why.run(&connection).await,
             Command::Migrate(migrate) => migrate.run(&connection).await,
+            Command::Freeze(freeze) => freeze.run(&connection).await,
+            Command::Thaw(thaw) => thaw.run(&connection).await,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! and so waits for ever for a node that is down or cordoned.
 
 use my_operator::kinds::mydaemonset::status::{
-    CANARY, COMPLETE, CORDONED, DEGRADED, MIGRATING, PARTITIONED, PROGRESSING, ROLLED_BACK,
+    CANARY, COMPLETE, CORDONED, DEGRADED, FROZEN, MIGRATING, PARTITIONED, PROGRESSING, ROLLED_BACK,
     ROLLING_BACK, STALLED, WAITING_FOR_APPROVAL, is_migrating,
 };
 use my_operator_runtime::reconcile::condition::ACCEPTED;
@@ -139,6 +139,9 @@ fn note(object: &Object) -> Option<String> {
     if is_migrating(&object.status) || object.progress() == ROLLING_BACK {
         let condition = object.condition(PROGRESSING)?;
         return Some(condition.message.clone());
+    }
+    if let Some(frozen) = object.condition(FROZEN).filter(|c| c.status == "True") {
+        return Some(frozen.message.clone());
     }
     if let Some(paused) = paused(object) {
         return Some(paused);

@@ -317,7 +317,7 @@ impl History {
 }
 
 /// The name in an argument.
-fn named(argument: &str) -> Result<String, Failure> {
+pub(super) fn named(argument: &str) -> Result<String, Failure> {
     parse_name(argument).map_err(Failure::Message)
 }
 
@@ -330,7 +330,7 @@ fn applied_before(name: &str) -> String {
 }
 
 /// The object as kubectl names it.
-fn full_name(name: &str) -> String {
+pub(super) fn full_name(name: &str) -> String {
     format!("mydaemonset.apps.zhongmingmao.io/{}", harmless(name))
 }
 
@@ -355,7 +355,7 @@ impl Change {
 }
 
 /// Prints the failure of one of several objects. That of the output itself ends the program.
-fn reported(result: Result<(), Failure>) -> Result<u8, Failure> {
+pub(super) fn reported(result: Result<(), Failure>) -> Result<u8, Failure> {
     match result {
         Ok(()) => Ok(0),
         Err(Failure::Output(error)) => Err(Failure::Output(error)),

@@ -332,7 +332,7 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
     with(status, wanted, Some(observed), input.generation, input.now)
 }
 
-/// Whether what a user freezes is so. The message repeats the annotation: who set it can tell it from one before.
+/// Whether what a user freezes is so. The message repeats the value of the annotation: a client knows its own freeze by it.
 fn frozen(input: &StatusInput<'_>) -> Option<State> {
     let Frozen {
         freeze,

@@ -1523,3 +1523,113 @@ async fn the_next_leader_waits_for_a_call_only_if_it_uses_up_a_limit() {
         assert!(world.ready_of(image) >= 3, "{strategy} {verb:?} {takes}");
     }
 }
+
+impl World {
+    fn patch(&self, change: &Value) {
+        let sets = self.server.direct();
+        sets.patch("mydaemonsets", "ns", "d", change).unwrap();
+    }
+
+    /// How many pods with that annotation were made so far.
+    fn made_with(&self, annotation: &str) -> usize {
+        let versions = self.server.history().versions;
+        let made = versions
+            .iter()
+            .filter(|v| v.resource == "pods" && v.kind == ChangeKind::Added);
+        made.filter(|v| v.object()["metadata"]["annotations"][annotation].is_string())
+            .count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_fails_is_undone_once_and_is_not_tried_again() {
+    const BAD: &str = "simulated-apiserver/ready-seconds";
+    let mut world = World::running(4, &json!({"onFailure": "Undo"})).await;
+    let before = world.pods();
+    let bad = json!({"metadata": {"annotations": {BAD: "100000"}}});
+    world.patch(&json!({"spec": {"progressDeadlineSeconds": 60, "template": bad}}));
+    sleep(SETTLED).await;
+    let reason = |world: &World| world.condition("Progressing").unwrap().1;
+    assert_eq!(reason(&world), "RolledBack");
+    assert_eq!((world.made_with(BAD), world.ready_of("a:1")), (1, 4));
+    assert_eq!(
+        world.pods().intersection(&before).count(),
+        4,
+        "of the same revision"
+    );
+    assert!(
+        world
+            .events()
+            .is_superset(&["RollingBack", "RolledBack"].map(str::to_owned).into())
+    );
+    assert_eq!(world.paused(), ["RolledBack=1"]);
+    // Neither another process nor a node that joins or loses its pod tries it again.
+    world.restart();
+    world.kubelet.add_node("joins");
+    let pod = world.pods().pop_first().unwrap();
+    world.server.direct().delete("pods", "ns", &pod).unwrap();
+    sleep(SETTLED).await;
+    assert_eq!((world.made_with(BAD), world.ready_of("a:1")), (1, 5));
+    assert_eq!(reason(&world), "RolledBack");
+    // Another spec does.
+    world.patch(&json!({"spec": {"image": "a:2", "template": null}}));
+    sleep(SETTLED).await;
+    assert_eq!(
+        (reason(&world), world.ready_of("a:2")),
+        ("Complete".to_owned(), 5)
+    );
+    let set = world
+        .server
+        .direct()
+        .get("mydaemonsets", "ns", "d")
+        .unwrap();
+    assert!(set["status"]["failedRevisions"].is_null(), "{set}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_deletion_is_sent_after_a_freeze_is_acknowledged() {
+    let world = World::running(6, &json!({"maxUnavailable": 2})).await;
+    // It is under way when the object is frozen.
+    world.delay_first_deletion(Duration::from_secs(8));
+    world.set_image("a:2");
+    sleep(Duration::from_secs(1)).await;
+    let freeze = |value: Value| {
+        let name = crate::kinds::mydaemonset::names::FREEZE_ANNOTATION;
+        world.patch(&json!({"metadata": {"annotations": {name: value}}}));
+    };
+    let is_frozen = || world.condition("Frozen").is_some_and(|c| c.0 == "True");
+    freeze(json!("now"));
+    sleep(Duration::from_secs(4)).await;
+    assert!(!is_frozen(), "a deletion is under way");
+    sleep(Duration::from_secs(60)).await;
+    assert!(is_frozen());
+    let sent = world.calls(Verb::Delete);
+    assert!(sent > 0);
+    sleep(SETTLED).await;
+    assert_eq!(world.calls(Verb::Delete), sent);
+    assert_eq!(
+        world.ready_of("a:1") + world.ready_of("a:2"),
+        6,
+        "all are made again"
+    );
+    freeze(Value::Null);
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:2"), 6);
+    assert_eq!(world.condition("Frozen"), None);
+}
+
+/// A call without an answer may still be carried out.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_waits_for_calls_whose_outcome_is_unknown() {
+    let world = World::running(3, &json!({})).await;
+    world.pod_calls(Verb::Delete, |_| Decision::Silent);
+    world.set_image("a:2");
+    sleep(Duration::from_secs(2)).await;
+    let name = crate::kinds::mydaemonset::names::FREEZE_ANNOTATION;
+    world.patch(&json!({"metadata": {"annotations": {name: "all"}}}));
+    sleep(Duration::from_secs(60)).await;
+    let (status, reason, _) = world.condition("Frozen").unwrap_or_default();
+    assert_ne!(status, "True", "{reason}");
+    sleep(SETTLED).await;
+    assert_eq!(world.condition("Frozen").unwrap().0, "True");
+}

@@ -1,0 +1,211 @@
+//! `freeze` and `thaw`: they set or remove the annotation that freezes objects, and wait until the operator acknowledges it.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use chrono::{SecondsFormat, Utc};
+use clap::Args;
+use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
+use my_operator::kinds::mydaemonset::status::{FROZEN, INVALID, is_migrating};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::cluster;
+use super::object::{Object, RESOURCE};
+use super::rollout::{full_name, named, reported};
+use crate::connection::{Connection, Failure};
+use crate::print::none_in;
+use crate::terminal::harmless;
+
+/// How often the status is read.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Nothing is deleted.
+#[derive(Args, Debug)]
+pub(super) struct Freeze {
+    #[command(flatten)]
+    which: Which,
+    /// Make no missing pods either
+    #[arg(long)]
+    no_creates: bool,
+}
+
+/// The roll-outs go on.
+#[derive(Args, Debug)]
+pub(super) struct Thaw {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// The objects, and how long to wait.
+#[derive(Args, Debug)]
+struct Which {
+    /// The objects
+    #[arg(value_name = "NAME", required_unless_present_any = ["all", "all_namespaces"], conflicts_with_all = ["all", "all_namespaces"])]
+    names: Vec<String>,
+    /// All objects of the namespace; one that is made later is not among them
+    #[arg(long)]
+    all: bool,
+    /// The same of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Wait so long for the operator, such as 90s or 5m; 0 means for ever
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = crate::duration::parse)]
+    timeout: Duration,
+}
+
+impl Freeze {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
+        // The status repeats it: what it said of an earlier freeze is no answer.
+        let now = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
+        let value = if self.no_creates {
+            format!("all since {now}")
+        } else {
+            format!("since {now}")
+        };
+        self.which.run(connection, Some(&value)).await
+    }
+}
+
+impl Thaw {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
+        self.which.run(connection, None).await
+    }
+}
+
+impl Which {
+    /// Sets or removes the annotation of all of them first, so that none waits for another.
+    async fn run(&self, connection: &Connection, value: Option<&str>) -> Result<u8, Failure> {
+        let objects = self.find(connection).await?;
+        let (mut code, mut annotated) = (0, Vec::new());
+        for found in objects {
+            let done = async {
+                let object = found?;
+                annotate(connection, &object, value).await?;
+                annotated.push(object);
+                Ok::<(), Failure>(())
+            };
+            code = code.max(reported(done.await)?);
+        }
+        let deadline = Instant::now().checked_add(self.timeout);
+        let deadline = deadline.filter(|_| !self.timeout.is_zero());
+        for object in &annotated {
+            let done = wait(connection, object, value, deadline).await;
+            code = code.max(reported(done)?);
+        }
+        Ok(code)
+    }
+
+    async fn find(&self, connection: &Connection) -> Result<Vec<Result<Object, Failure>>, Failure> {
+        if !self.all && !self.all_namespaces {
+            let mut found = Vec::new();
+            for name in &self.names {
+                found.push(cluster::get(connection, &named(name)?).await);
+            }
+            return Ok(found);
+        }
+        let api = if self.all_namespaces {
+            cluster::all(connection)
+        } else {
+            cluster::api(connection)
+        };
+        let objects = cluster::list(connection, &api, None).await?;
+        if objects.is_empty() {
+            none_in((!self.all_namespaces).then_some(connection.namespace.as_str()))?;
+        }
+        let decode = |raw| Object::decode(raw).map_err(Failure::Message);
+        Ok(objects.into_iter().map(decode).collect())
+    }
+}
+
+/// The change of an object.
+fn patch(object: &Object, value: Option<&str>) -> Value {
+    json!({"metadata": {"uid": object.uid, "annotations": {FREEZE_ANNOTATION: value}}})
+}
+
+async fn annotate(
+    connection: &Connection,
+    object: &Object,
+    value: Option<&str>,
+) -> Result<(), Failure> {
+    if is_migrating(&object.status) {
+        let text = "is changing hands: see kubectl mydaemonset migrate";
+        return Err(Failure::Message(error(object, text)));
+    }
+    let patch = patch(object, value);
+    cluster::merge(connection, object, &patch).await
+}
+
+/// Waits until the operator acknowledges the change, and says so.
+async fn wait(
+    connection: &Connection,
+    object: &Object,
+    value: Option<&str>,
+    deadline: Option<Instant>,
+) -> Result<(), Failure> {
+    loop {
+        let now = cluster::get_again(connection, object).await?;
+        if is_acknowledged(&now, value) {
+            let name = full_name(&object.name);
+            let namespace = harmless(&object.namespace);
+            let what = if value.is_some() { "frozen" } else { "thawed" };
+            writeln!(io::stdout(), "{name} {what} (namespace {namespace})")?;
+            return Ok(());
+        }
+        if now.state() == INVALID {
+            let text = "is invalid: the operator does not act on it, and acknowledges nothing";
+            return Err(Failure::Message(error(object, text)));
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            let text = "has the annotation, and the operator does not acknowledge it: does it run?";
+            return Err(Failure::Message(error(object, text)));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Whether the status is about that value of the annotation, or about none.
+fn is_acknowledged(object: &Object, value: Option<&str>) -> bool {
+    let frozen = object.condition(FROZEN);
+    match value {
+        Some(value) => frozen.is_some_and(|c| c.status == "True" && c.message.ends_with(value)),
+        None => frozen.is_none(),
+    }
+}
+
+fn error(object: &Object, text: &str) -> String {
+    let (name, namespace) = (&object.name, &object.namespace);
+    format!("{RESOURCE} {name:?} of namespace {namespace:?} {text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::object::tests::object;
+    use super::*;
+
+    #[test]
+    fn only_the_answer_to_this_freeze_counts() {
+        let with = |status: &str, message: &str| {
+            let condition = json!({"type": "Frozen", "status": status, "reason": "Frozen", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            object(&json!({}), &json!({"conditions": [condition]}))
+        };
+        let so = with("True", "no pod that runs is deleted: since 2");
+        assert!(is_acknowledged(&so, Some("since 2")));
+        assert!(!is_acknowledged(&so, Some("since 3")));
+        assert!(!is_acknowledged(&so, None));
+        let waits = with("False", "calls may still be carried out: since 2");
+        assert!(!is_acknowledged(&waits, Some("since 2")));
+        assert!(is_acknowledged(&object(&json!({}), &json!({})), None));
+    }
+
+    #[test]
+    fn a_thaw_removes_the_annotation() {
+        let object = object(&json!({}), &json!({}));
+        let annotations = |value| patch(&object, value)["metadata"]["annotations"].clone();
+        let name = "apps.zhongmingmao.io/freeze";
+        assert_eq!(annotations(None), json!({name: null}));
+        assert_eq!(annotations(Some("since 1")), json!({name: "since 1"}));
+        assert_eq!(patch(&object, None)["metadata"]["uid"], "u");
+    }
+}
