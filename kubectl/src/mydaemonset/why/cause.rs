@@ -43,6 +43,16 @@ pub(super) enum Cause {
     DeleteRefused,
     /// The roll-out stopped by itself.
     AutoPaused,
+    /// The revision of the spec failed, and the pods went back to the one before.
+    RolledBack,
+    /// The revision of the spec has no place on any node.
+    NoEligibleNodes,
+    /// A user has frozen the object.
+    Frozen,
+    /// The revision is tried on canaries, of which this node is none.
+    Canary,
+    /// The canaries have soaked, and a user is to approve the revision.
+    WaitingForApproval,
     /// The roll-out is paused.
     Paused,
     /// A pod is replaced when a user deletes it.
@@ -158,6 +168,26 @@ pub(super) const ADVICE: &[(Cause, &str)] = &[
     (
         Cause::AutoPaused,
         "kubectl mydaemonset undo NAME -n NAMESPACE; or, if the revision is good, resume",
+    ),
+    (
+        Cause::RolledBack,
+        "change the spec; or, if the revision is good, kubectl mydaemonset resume NAME -n NAMESPACE",
+    ),
+    (
+        Cause::NoEligibleNodes,
+        "correct the node selector, affinity or tolerations; or kubectl mydaemonset resume NAME -n NAMESPACE",
+    ),
+    (
+        Cause::Frozen,
+        "kubectl mydaemonset thaw NAME -n NAMESPACE, when it may go on",
+    ),
+    (
+        Cause::Canary,
+        "nothing: it goes on by itself; or kubectl mydaemonset approve NAME -n NAMESPACE",
+    ),
+    (
+        Cause::WaitingForApproval,
+        "kubectl mydaemonset approve NAME -n NAMESPACE, if the revision is good",
     ),
     (
         Cause::Paused,

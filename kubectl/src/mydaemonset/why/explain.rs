@@ -9,9 +9,9 @@ use my_operator::kinds::mydaemonset::crd::RollingUpdate;
 use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
 use my_operator::kinds::mydaemonset::status::{
-    DEGRADED, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, LABELS_CHANGED, NAME_CONFLICT,
-    POD_REFUSED, PROGRESSING, REVISION_CONFLICT, REVISION_REFUSED, WAITING_FOR_DELETION,
-    is_migrating,
+    AUTO_PAUSED, CANARY, DEGRADED, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, FROZEN,
+    LABELS_CHANGED, NAME_CONFLICT, NO_ELIGIBLE_NODES, POD_REFUSED, PROGRESSING, REVISION_CONFLICT,
+    REVISION_REFUSED, ROLLED_BACK, WAITING_FOR_APPROVAL, WAITING_FOR_DELETION, is_migrating,
 };
 use my_operator_runtime::reconcile::condition::{ACCEPTED, Condition};
 use serde::Serialize;
@@ -26,6 +26,15 @@ const MAX_NAMED: usize = 3;
 /// A node that has been NotReady for longer takes no place of the limits: the default of the operator's
 /// --node-not-ready-grace.
 const GRACE: TimeDelta = TimeDelta::seconds(60);
+/// The reasons of Progressing for which a roll-out leaves nodes as they are.
+const STOPS: [(&str, Cause); 6] = [
+    (AUTO_PAUSED, Cause::AutoPaused),
+    (ROLLED_BACK, Cause::RolledBack),
+    (NO_ELIGIBLE_NODES, Cause::NoEligibleNodes),
+    (FROZEN, Cause::Frozen),
+    (CANARY, Cause::Canary),
+    (WAITING_FOR_APPROVAL, Cause::WaitingForApproval),
+];
 /// The taint that a cordon leads to.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
@@ -332,11 +341,13 @@ impl<'a> Judge<'a> {
     /// What keeps an old pod that serves.
     fn hold(&self, name: &str, roll: &Roll<'a>) -> Option<Reason> {
         let (object, strategy) = (self.object, self.strategy);
-        let cause = if object.is_auto_paused() {
+        let mut stops = STOPS.into_iter();
+        if let Some((_, cause)) = stops.find(|(reason, _)| *reason == object.progress()) {
             let progressing = object.condition(PROGRESSING);
             let since = progressing.map(|it| it.last_transition_time);
-            return Some(Reason::new(Cause::AutoPaused, message(progressing)).since(since));
-        } else if strategy.on_delete {
+            return Some(Reason::new(cause, message(progressing)).since(since));
+        }
+        let cause = if strategy.on_delete {
             Cause::OnDelete
         } else if strategy.paused {
             Cause::Paused

@@ -277,6 +277,26 @@ const CASES: &[(Cause, fn(&mut Scene))] = &[
         scene.status["updateRevision"] = json!(NEW);
         scene.old();
     }),
+    (Cause::RolledBack, |scene| {
+        scene.condition("Progressing", "False", "RolledBack", "went back");
+        scene.old();
+    }),
+    (Cause::NoEligibleNodes, |scene| {
+        scene.condition("Progressing", "False", "NoEligibleNodes", "no node");
+        scene.old();
+    }),
+    (Cause::Frozen, |scene| {
+        scene.condition("Progressing", "False", "Frozen", "frozen");
+        scene.old();
+    }),
+    (Cause::Canary, |scene| {
+        scene.condition("Progressing", "True", "Canary", "soaks on m");
+        scene.old();
+    }),
+    (Cause::WaitingForApproval, |scene| {
+        scene.condition("Progressing", "False", "WaitingForApproval", "soaked on m");
+        scene.old();
+    }),
     (Cause::Paused, |scene| {
         scene.spec["updateStrategy"] = json!({"rollingUpdate": {"paused": true}});
         scene.old();
