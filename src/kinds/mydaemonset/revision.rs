@@ -121,6 +121,8 @@ pub(crate) struct RevisionView {
     pub(crate) number: i64,
     /// Since when it is, or last was, the newest.
     pub(crate) since: DateTime<Utc>,
+    /// Whether another one was the newest before that.
+    pub(crate) again: bool,
     /// Which nodes its pods belong on.
     pub(crate) placement: Arc<Placement>,
 }
@@ -169,6 +171,10 @@ impl RevisionView {
             hash: canonical.as_deref().map(hash).unwrap_or_default(),
             number: revision.revision,
             since: since(&metadata).unwrap_or_default(),
+            again: metadata
+                .annotations
+                .as_ref()
+                .is_some_and(|annotations| annotations.contains_key(SINCE_ANNOTATION)),
             placement: Arc::new(placement.unwrap_or_default()),
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),

@@ -848,6 +848,23 @@ pub(crate) fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> V
     events.into_iter().flatten().collect()
 }
 
+/// The Event for the end of a roll-out that leads back to the revision of the last completed one: `currentRevision` stays the
+/// same, and shows nothing. `since` is when that revision became the newest again. A roll-out that began later only makes
+/// pods on nodes that joined.
+pub(crate) fn returned(
+    before: &MyDaemonSetStatus,
+    after: &MyDaemonSetStatus,
+    since: DateTime<Utc>,
+) -> Option<NewEvent> {
+    let change = Change { before, after };
+    let condition = change.became(PROGRESSING, "False");
+    let condition = condition.filter(|c| c.reason == COMPLETE)?;
+    let rolling = condition::get(&before.conditions, PROGRESSING)?;
+    let is_return = rolling.reason == ROLLING_OUT && since >= rolling.last_transition_time;
+    let is_same = before.current_revision == after.current_revision;
+    (is_return && is_same).then(|| normal("RolloutComplete", condition.message.clone()))
+}
+
 /// A change of the status.
 struct Change<'a> {
     before: &'a MyDaemonSetStatus,
@@ -1917,6 +1934,23 @@ mod tests {
         let resumed = next_back(&stopped, &under_way(), Undo::To("old"));
         assert_eq!(resumed.failed_revisions, ["new"]);
         assert!(progressing(&resumed).starts_with("revision new failed: the pods go back"));
+    }
+
+    #[test]
+    fn a_return_to_the_current_revision_has_an_event_at_its_end() {
+        let bad = next_of(&none(), &under_way(), strategy(), "old", 10);
+        let back = MyDaemonSetStatus {
+            current_revision: Some("new".into()),
+            update_revision: Some("new".into()),
+            ..bad
+        };
+        let done = next_of(&back, &complete(3), strategy(), "new", 20);
+        assert_eq!(events(&back, &done), []);
+        let returned = |since| returned(&back, &done, at(since)).map(|event| event.reason);
+        assert_eq!(returned(15), Some("RolloutComplete"));
+        assert_eq!(returned(10), Some("RolloutComplete"));
+        assert_eq!(returned(9), None, "a node joined");
+        assert_eq!(super::returned(&done, &done, at(15)), None);
     }
 
     #[test]

@@ -147,10 +147,11 @@ fn child(object: &Value) -> Value {
 }
 
 fn normalize(value: &mut Value) {
-    const ITS_OWN: [&str; 7] = [
+    const ITS_OWN: [&str; 8] = [
         "uid",
         "observedGeneration",
         "completeRevisions",
+        "failedRevisions",
         "lastTransitionTime",
         "deployment.kubernetes.io/revision",
         "apps.zhongmingmao.io/predecessor",

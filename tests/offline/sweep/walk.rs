@@ -227,6 +227,7 @@ fn normalize(value: &mut Value, names: &[(String, String)]) {
                     "generation",
                     "observedGeneration",
                     "completeRevisions",
+                    "failedRevisions",
                     PREDECESSOR,
                     SCHEDULE_SET_AT,
                 ];

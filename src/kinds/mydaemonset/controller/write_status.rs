@@ -11,7 +11,7 @@ use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
 use crate::kinds::mydaemonset::names::CONTROLLER;
 use crate::kinds::mydaemonset::pass::{Scope, WrittenStatus};
 use crate::kinds::mydaemonset::status::{self, is_auto_paused, is_undone};
-use my_operator_runtime::reconcile::event::Severity;
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::{Error, call_status, if_there, write};
 
 /// Writes the status of one pass.
@@ -77,7 +77,8 @@ impl<'a> StatusWriter<'a> {
         };
         self.remember(after, &version);
         self.count(after);
-        for event in status::events(&self.before.status, after) {
+        let events = status::events(&self.before.status, after);
+        for event in events.into_iter().chain(self.returned(after)) {
             if event.severity == Severity::Normal {
                 let (namespace, name) = (&*self.scope.key.namespace, &*self.scope.key.name);
                 tracing::info!(
@@ -92,6 +93,14 @@ impl<'a> StatusWriter<'a> {
             self.scope.publish(event);
         }
         Ok(None)
+    }
+
+    /// See [`status::returned`].
+    fn returned(&self, after: &MyDaemonSetStatus) -> Option<NewEvent> {
+        let update = after.update_revision.as_deref()?;
+        let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
+        let newest = revisions.iter().find(|r| r.again && r.hash == update)?;
+        status::returned(&self.before.status, after, newest.since)
     }
 
     /// Patches the status. Returns the object's version since, or `None` if the object is gone.

@@ -75,7 +75,7 @@ async fn a_new_selector_moves_the_pods_within_the_limits() {
 
 /// As with a typo in a value, which no rule can find.
 #[tokio::test]
-async fn a_selector_that_matches_no_node_takes_the_pods_one_at_a_time_and_is_reported() {
+async fn a_selector_that_matches_no_node_takes_no_pod_until_a_user_asks_for_it() {
     let place = Place::new("nowhere", 4).await;
     let nodes = place.nodes(4);
     place.apply(&place.plain("a:1")).await;
@@ -85,6 +85,30 @@ async fn a_selector_that_matches_no_node_takes_the_pods_one_at_a_time_and_is_rep
     }
     place
         .apply(&place.with("a:1", &disk("sdd"), &json!({})))
+        .await;
+    let stands = place
+        .until_condition("Progressing", "False/NoEligibleNodes")
+        .await;
+    let message = stands.message("Progressing");
+    assert!(
+        message.contains("nodeSelector does not match: 4"),
+        "{message}"
+    );
+    assert_eq!(stands.condition("Stalled"), "True/NoEligibleNodes");
+    place
+        .kubectl
+        .until_event("x", "that says so", |event| {
+            event.starts_with("Warning NoEligibleNodes") && event.contains("4 nodes")
+        })
+        .await;
+    place.witness("before").await;
+    let sight = place.sight().await;
+    assert_eq!((sight.pods.len(), leaving(&sight).len()), (4, 0), "{sight}");
+    // Then they go one at a time.
+    let revision = stands.text("updateRevision");
+    let annotations = json!({"apps.zhongmingmao.io/resume-revision": revision});
+    place
+        .merge(json!({"metadata": {"annotations": annotations}}))
         .await;
     let sight = place
         .until("the first pod to go", |s| {

@@ -432,7 +432,9 @@ fn is_held(known: &Known<'_>, node: &str) -> bool {
     let stay = names.filter(|name| *name != node && known.is_desired(name) && !has_newest(name));
     // On the way back it would hold nodes on what failed.
     let is_partitioned = (stay.count() as u64) < partition && known.undone.is_none();
-    known.rolling("paused") == true
+    let is_frozen = set["metadata"]["annotations"]["apps.zhongmingmao.io/freeze"].is_string();
+    is_frozen
+        || known.rolling("paused") == true
         || ((stopped || has_no_node(known)) && !resumed)
         || set["spec"]["updateStrategy"]["type"] == "OnDelete"
         || is_partitioned

@@ -160,6 +160,7 @@ impl Subject for MyDaemonSet {
             "Complete",
             "Cordoned",
             "DeleteRefused",
+            "Frozen",
             "Invalid",
             "NameConflict",
             "NoEligibleNodes",
@@ -284,6 +285,13 @@ async fn all_others_updated(cluster: &Cluster) {
 /// Waits until it has that trouble.
 async fn degraded(cluster: &Cluster, reason: &str) {
     cluster.until(|c| c.condition("Degraded") == reason).await;
+}
+
+/// Sets the annotation that freezes the set, or removes it.
+fn freeze(cluster: &Cluster, value: Value) {
+    let annotations = json!({"apps.zhongmingmao.io/freeze": value});
+    let change = json!({"metadata": {"annotations": annotations}});
+    cluster.patch("mydaemonsets", "a", &change);
 }
 
 fn change_node(cluster: &Cluster, node: &str, change: Value) {
@@ -433,6 +441,18 @@ scenarios! {
         delete_pod(cluster, "node-2");
         cluster.sleep(10).await;
         change(cluster, rolling(json!({"paused": false})));
+    };
+    frozen_and_thawed = |cluster| {
+        run(cluster, json!({})).await;
+        image(cluster, "app:2");
+        updated(cluster, 1).await;
+        freeze(cluster, json!("by a user"));
+        cluster.sleep(30).await;
+        delete_pod(cluster, "node-5");
+        cluster.sleep(30).await;
+        freeze(cluster, Value::Null);
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
     };
     partitioned = |cluster| {
         run(cluster, json!({})).await;

@@ -125,6 +125,17 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "a freeze is not read",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                if set["metadata"]["annotations"].is_object() {
+                    set["metadata"]["annotations"]["apps.zhongmingmao.io/freeze"] = Value::Null;
+                }
+            });
+        },
+        ..BASE
+    },
+    Mutant {
         name: "every pod looks ready",
         read: |path, answer| {
             read(path, answer, "pods", all_true);

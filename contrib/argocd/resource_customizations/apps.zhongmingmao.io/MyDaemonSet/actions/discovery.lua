@@ -1,8 +1,9 @@
 local strategy = obj.spec.updateStrategy or {}
 local paused = (strategy.rollingUpdate or {}).paused == true
 local stopped = false
+local stops = {AutoPaused = true, RollingBack = true, RolledBack = true, NoEligibleNodes = true}
 for _, condition in ipairs((obj.status or {}).conditions or {}) do
-    if condition.type == "Progressing" and condition.reason == "AutoPaused" then
+    if condition.type == "Progressing" and stops[condition.reason] then
         stopped = true
     end
 end
