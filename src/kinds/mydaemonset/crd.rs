@@ -292,18 +292,18 @@ pub struct MyDaemonSetStatus {
     pub failed_revisions: Vec<String>,
     /// The conditions in a word, the first of these that is so. Invalid: the spec is. AutoPaused: the
     /// roll-out stopped because nodes failed. RollingBack, RolledBack: as onFailure asks, the pods go back, or went back,
-    /// to the last revision whose roll-out was completed. Migrating: the pods are changing hands, and left alone
-    /// as long as the annotation apps.zhongmingmao.io/migration is there. Degraded: pods fail, or
-    /// cannot be created or deleted. Rolling 37%: so many nodes have an available pod of the newest
-    /// revision and no other. Canary: the newest revision is tried on the canaries. WaitingForDeletion: the revision waits for
-    /// that of a deleted object. Unavailable: more pods are unavailable than a roll-out may take down. WaitingForApproval: the
-    /// canaries have soaked, and a user is to approve the revision. Paused, Partitioned,
-    /// OnDelete, Cordoned: this holds the nodes that are left. Complete: no node is left that the
-    /// roll-out could reach.
+    /// to the last revision whose roll-out was completed. NoEligibleNodes: the roll-out would take every pod away.
+    /// Migrating: the pods are changing hands, and left alone as long as the annotation apps.zhongmingmao.io/migration is
+    /// there. Degraded: pods fail, or cannot be created or deleted. Rolling 37%: so many nodes have an available pod of
+    /// the newest revision and no other. Canary: the newest revision is tried on the canaries. Frozen: a user has frozen
+    /// the object. WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
+    /// unavailable than a roll-out may take down. WaitingForApproval: the canaries have soaked, and a user is to approve
+    /// the revision. Paused, Partitioned, OnDelete, Cordoned: this holds the nodes that are left. Complete: no node is
+    /// left that the roll-out could reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may
-    /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Reconciling and Stalled
+    /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Frozen: a user has frozen the object, and nothing of before can come late. Reconciling and Stalled
     /// are there for tools that wait, and only while they are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

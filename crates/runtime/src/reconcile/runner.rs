@@ -298,7 +298,7 @@ impl<R: Reconciler> Work<R> {
         self.metrics.seconds.observe(took.as_secs_f64());
         self.metrics.active.dec();
         match caught {
-            Ok(Ok(action)) => self.succeeded(&key, action, took),
+            Ok(Ok(action)) => self.succeeded(&key, &action, took),
             Ok(Err(error)) => self.failed(&key, &error),
             Err(_) => {
                 tracing::error!(
@@ -317,7 +317,7 @@ impl<R: Reconciler> Work<R> {
         }
     }
 
-    fn succeeded(&self, key: &Key, action: Action, took: Duration) {
+    fn succeeded(&self, key: &Key, action: &Action, took: Duration) {
         if let Some(did) = &action.did {
             tracing::info!(
                 controller = self.controller,

@@ -41,6 +41,7 @@ fn faults(taken: &Taken) -> Vec<String> {
     let source = Source {
         name: "-".to_owned(),
         text: Ok(wish.manifest().unwrap().to_string()),
+        is_named: true,
     };
     let books: Vec<_> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
     let judged = my_operator_admit::judge(&source, &books, Utc::now());

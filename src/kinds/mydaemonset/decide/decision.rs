@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::freeze::Freeze;
 use super::input::Last;
 use super::observed::Observed;
 use crate::kinds::mydaemonset::observe::pod::PodView;
@@ -64,6 +65,11 @@ impl DeleteReason {
     /// Whether it is deleted for the newest revision, which the API server must accept before.
     pub(crate) fn is_due_to_revision(self) -> bool {
         matches!(self, Self::Outdated | Self::Excluded)
+    }
+
+    /// Whether a pod may be deleted for it while that is frozen: it does not run any more.
+    pub(crate) fn is_allowed(self, freeze: Freeze) -> bool {
+        freeze == Freeze::Deletions && matches!(self, Self::Failed | Self::NodeGone)
     }
 }
 
@@ -132,5 +138,14 @@ pub(crate) struct Decision {
 impl Decision {
     pub(crate) fn requeue_at(&mut self, at: DateTime<Utc>) {
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    /// Takes out what a user has frozen.
+    pub(super) fn restrict(&mut self, freeze: Freeze) {
+        self.delete
+            .retain(|delete| delete.reason.is_allowed(freeze));
+        if freeze == Freeze::All {
+            self.create.clear();
+        }
     }
 }

@@ -1,7 +1,5 @@
 //! What a user forbids with the annotation that freezes an object.
 
-use super::decision::{Decision, DeleteReason};
-
 /// What is frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freeze {
@@ -20,20 +18,6 @@ impl Freeze {
             None | Some("false") => None,
             Some("all") => Some(Self::All),
             Some(_) => Some(Self::Deletions),
-        }
-    }
-
-    /// Whether a pod may be deleted for that reason.
-    pub(crate) fn allows(self, reason: DeleteReason) -> bool {
-        let is_gone = matches!(reason, DeleteReason::Failed | DeleteReason::NodeGone);
-        self == Self::Deletions && is_gone
-    }
-
-    /// Takes out of a decision what is forbidden.
-    pub(super) fn restrict(self, decision: &mut Decision) {
-        decision.delete.retain(|delete| self.allows(delete.reason));
-        if self == Self::All {
-            decision.create.clear();
         }
     }
 }

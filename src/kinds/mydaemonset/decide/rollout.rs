@@ -218,7 +218,7 @@ impl RolloutState {
                 .retain(|create| known.contains_key(create.revision.as_str()));
         }
         if let Some(freeze) = input.freeze {
-            freeze.restrict(&mut decision);
+            decision.restrict(freeze);
         }
         decision
     }

@@ -244,7 +244,7 @@ impl NodeMemory {
     pub(crate) fn may_break(&self, freeze: Freeze) -> bool {
         let forbids = |pod: &Written| match pod {
             Written::Created(_) => freeze == Freeze::All,
-            Written::Deleted(delete) => !freeze.allows(delete.reason),
+            Written::Deleted(delete) => !delete.reason.is_allowed(freeze),
         };
         let mut writes = self.nodes.values().flat_map(|on_node| &on_node.writes);
         writes.any(|write| write.belief.is_unanswered() && forbids(&write.pod))

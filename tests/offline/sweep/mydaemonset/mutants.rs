@@ -128,8 +128,9 @@ pub const ALL: &[Mutant] = &[
         name: "a freeze is not read",
         read: |path, answer| {
             read(path, answer, "mydaemonsets", |set| {
-                if set["metadata"]["annotations"].is_object() {
-                    set["metadata"]["annotations"]["apps.zhongmingmao.io/freeze"] = Value::Null;
+                let annotations = set.pointer_mut("/metadata/annotations");
+                if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+                    annotations.remove("apps.zhongmingmao.io/freeze");
                 }
             });
         },
