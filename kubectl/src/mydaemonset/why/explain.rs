@@ -423,11 +423,10 @@ fn limit(object: &Object) -> String {
         })
     };
     let surge = text(|rolling| rolling.max_surge.as_ref());
-    match surge.filter(|surge| surge != "0" && surge != "0%") {
-        Some(surge) => format!("maxSurge {surge}"),
-        None => {
-            let unavailable = text(|rolling| rolling.max_unavailable.as_ref());
-            format!("maxUnavailable {}", unavailable.as_deref().unwrap_or("1"))
-        }
+    if let Some(surge) = surge.filter(|surge| surge != "0" && surge != "0%") {
+        format!("maxSurge {surge}")
+    } else {
+        let unavailable = text(|rolling| rolling.max_unavailable.as_ref());
+        format!("maxUnavailable {}", unavailable.as_deref().unwrap_or("1"))
     }
 }

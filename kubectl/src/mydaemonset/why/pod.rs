@@ -184,9 +184,9 @@ fn troubled(status: &PodStatus) -> Option<Reason> {
 /// How the first container that has failed ended last.
 fn last_end(status: &PodStatus) -> Option<String> {
     let has_ended = |container: &&ContainerStatus| {
-        let states = [&container.state, &container.last_state];
-        let mut states = states.into_iter().flatten();
-        states.any(|state| state.terminated.is_some())
+        let ends = [&container.state, &container.last_state];
+        let mut ends = ends.into_iter().flatten();
+        ends.any(|state| state.terminated.is_some())
     };
     containers(status).find(has_ended).map(how_ended)
 }
@@ -239,7 +239,7 @@ fn waiting(pod: &Pod, warnings: &[Warning]) -> Reason {
 }
 
 /// The latest of the Events with such a reason.
-fn latest<'a>(warnings: &'a [Warning], is: impl Fn(&Warning) -> bool) -> Option<&'a Warning> {
+fn latest(warnings: &[Warning], is: impl Fn(&Warning) -> bool) -> Option<&Warning> {
     let found = warnings.iter().filter(|warning| is(warning));
     found.max_by_key(|warning| warning.at)
 }

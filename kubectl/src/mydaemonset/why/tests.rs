@@ -189,7 +189,9 @@ fn failed(reason: &str) -> Value {
 }
 
 /// Each cause, and what leads to it.
-const CASES: &[(Cause, fn(&mut Scene))] = &[
+type Injection = fn(&mut Scene);
+
+const CASES: &[(Cause, Injection)] = &[
     (Cause::NodeGone, |scene| {
         scene.nodes.clear();
         scene.old();
@@ -266,7 +268,7 @@ const CASES: &[(Cause, fn(&mut Scene))] = &[
         scene.old();
     }),
     (Cause::PodRefused, |scene| {
-        scene.refused("NameConflict", "the pod exists")
+        scene.refused("NameConflict", "the pod exists");
     }),
     (Cause::DeleteRefused, |scene| {
         scene.refused("DeleteRefused", "no");

@@ -1601,7 +1601,7 @@ async fn no_deletion_is_sent_after_a_freeze_is_acknowledged() {
     freeze(json!("now"));
     sleep(Duration::from_secs(4)).await;
     assert!(!is_frozen(), "a deletion is under way");
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     assert!(is_frozen());
     let sent = world.calls(Verb::Delete);
     assert!(sent > 0);
@@ -1627,7 +1627,7 @@ async fn a_freeze_waits_for_calls_whose_outcome_is_unknown() {
     sleep(Duration::from_secs(2)).await;
     let name = crate::kinds::mydaemonset::names::FREEZE_ANNOTATION;
     world.patch(&json!({"metadata": {"annotations": {name: "all"}}}));
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     let (status, reason, _) = world.condition("Frozen").unwrap_or_default();
     assert_ne!(status, "True", "{reason}");
     sleep(SETTLED).await;

@@ -170,15 +170,12 @@ impl<'a> Known<'a> {
         let target = others.find(|hash| *hash != spec);
         let target = target.filter(|hash| self.contents.contains_key(*hash));
         let goes_back = status["failedRevisions"][0] == *spec && *resumed != *spec;
-        match target.filter(|_| goes_back) {
-            Some(target) => {
-                target.clone_into(&mut self.update);
-                self.undone = Some(spec);
-            }
-            None => {
-                self.update = spec;
-                self.undone = None;
-            }
+        if let Some(target) = target.filter(|_| goes_back) {
+            target.clone_into(&mut self.update);
+            self.undone = Some(spec);
+        } else {
+            self.update = spec;
+            self.undone = None;
         }
     }
 

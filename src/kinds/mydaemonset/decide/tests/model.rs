@@ -1358,7 +1358,9 @@ fn whatever_happens_the_limits_hold_and_the_cluster_converges() {
             panic!("SEED={seed}: {fault}");
         }
     };
-    FOUND.into_iter().for_each(|seed| run(seed, false));
+    for seed in FOUND {
+        run(seed, false);
+    }
     parallel_cases(lengths::rollout_model(), |seed| run(seed, true));
 }
 
