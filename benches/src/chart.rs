@@ -6,7 +6,7 @@ use crate::table::{Bar, Table};
 
 const WIDTH: usize = 860;
 /// Where the bars begin, and how long the longest of a figure is.
-const LEFT: usize = 220;
+const LEFT: usize = 256;
 const LONGEST: f64 = 500.0;
 /// The height of a bar with what is around it, of a title, and of the edges.
 const BAR: usize = 22;

@@ -43,7 +43,7 @@ const EXAMPLES: &str = "Examples:
   kubectl at --logs report-x7k2p                  # what it has written
   kubectl at --reschedule report-x7k2p 17:00      # another time
   kubectl at --pause report-x7k2p                 # hold it back
-  kubectl at --resume report-x7k2p                # and go on, as after --suspend
+  kubectl at --resume report-x7k2p                # let it go on
 
 Exit codes of --follow:
   that of the command; 75 if it was not started in time (Missed)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::canary::{Candidate, choose};
+use super::candidates::{Candidate, choose};
 use super::decision::{Decision, Delete, DeleteReason};
 use super::input::RolloutInput;
 use super::node::flags::{NodeFlag, NodeFlags, Verdict};

@@ -38,6 +38,9 @@ impl Strategy {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -48,5 +51,15 @@ mod tests {
         assert_eq!(target(&complete, "c", all), Some("b"));
         assert_eq!(target(&complete, "new", |hash| hash != "c"), None);
         assert_eq!(target(&[], "new", all), None);
+    }
+
+    #[test]
+    fn no_partition_holds_nodes_on_the_revision_that_failed() {
+        let spec =
+            json!({"updateStrategy": {"rollingUpdate": {"partition": 3, "maxUnavailable": 2}}});
+        let strategy = Strategy::from_spec(&serde_json::from_value(spec).unwrap());
+        let back = strategy.for_the_way_back();
+        assert_eq!((strategy.partition, back.partition), (3, 0));
+        assert_eq!(back.max_unavailable, strategy.max_unavailable);
     }
 }

@@ -198,7 +198,10 @@ impl<'a> NodeState<'a> {
             && let own = known.placement.eligibility(node)
             && (own == Eligibility::Run || known.placement.is_barred(node))
         {
-            self.behind = !self.joined(node, input);
+            // During a canary a node that joins gets the revision before. If it is to be a canary, it stays one after that
+            // pod was deleted for it.
+            let had_older = input.canary().is_some() && self.had_another(input);
+            self.behind = had_older || !self.joined(node, input);
             if self.stance.held && !input.strategy.on_delete {
                 self.eligibility = own;
                 self.keeps = Some(kept);
@@ -212,10 +215,14 @@ impl<'a> NodeState<'a> {
     /// there before.
     fn joined(&self, node: &NodeView, input: &RolloutInput<'_>) -> bool {
         let since = input.revisions.update_since;
-        let had_another = |last: &Last| last.revision != input.revisions.update;
-        let is_later =
-            node.created > since || (node.created == since && !self.last.is_some_and(had_another));
+        let is_later = node.created > since || (node.created == since && !self.had_another(input));
         input.revisions.stored && is_later
+    }
+
+    /// Whether the last pod here is known to have been of another revision than the newest.
+    fn had_another(&self, input: &RolloutInput<'_>) -> bool {
+        let update = input.revisions.update;
+        self.last.is_some_and(|last| last.revision != update)
     }
 
     /// The older revision that a node without a pod gets while it is held: the one that it had.

@@ -280,3 +280,20 @@ fn a_roll_out_is_not_complete_before_its_canary_is() {
     world.canary = None;
     assert!(world.decide().observed.complete);
 }
+
+/// Otherwise it would get its former revision again and again.
+#[test]
+fn a_node_that_joined_stays_a_canary_when_its_pod_of_another_revision_is_gone() {
+    let mut world = trial(4, all_old());
+    world.nodes[3].created = at(NOW - 50);
+    assert_eq!(canaries(&world.decide()), NAMES);
+    world.pods.pop();
+    let last = Last {
+        revision: "old".into(),
+        ..Last::default()
+    };
+    world.memory.insert("d".into(), last);
+    let decision = world.decide();
+    assert_eq!(canaries(&decision), NAMES);
+    assert_eq!(created(&decision), ["d/new"]);
+}

@@ -2,7 +2,7 @@
 //! alone and not from the code that decides. `pods` are those that the operator knows of: there is
 //! no allowance for anything.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 
 use super::*;
 use crate::kinds::mydaemonset::decide::observed::OnCanary;
@@ -370,12 +370,13 @@ impl Case<'_> {
     /// Whether the node came after the newest revision. If it came within the same second, nothing
     /// is known unless it had a pod of another revision.
     fn joined(&self, node: &NodeView) -> bool {
+        let later = node.created > self.update_since;
+        later || (node.created == self.update_since && !self.had_another(node))
+    }
+
+    fn had_another(&self, node: &NodeView) -> bool {
         let last = self.last.get(&node.name);
-        match node.created.cmp(&self.update_since) {
-            Ordering::Less => false,
-            Ordering::Equal => last.is_none_or(|last| last.revision == self.update),
-            Ordering::Greater => true,
-        }
+        last.is_some_and(|last| last.revision != self.update)
     }
 
     /// The older revision that a missing pod is created from while the node is held.
@@ -409,10 +410,11 @@ impl Case<'_> {
         if self.on(node).any(is_new) {
             return false;
         }
-        match self.older(node) {
-            Some(_) => is_in_place(self.eligibility(self.update, node)) || self.is_excluded(node),
-            None => !self.joined(node) && self.kept(node, false).is_some(),
+        if self.older(node).is_some() {
+            return is_in_place(self.eligibility(self.update, node)) || self.is_excluded(node);
         }
+        let had_older = self.is_on_canary() && self.had_another(node);
+        (had_older || !self.joined(node)) && self.kept(node, false).is_some()
     }
 
     /// Every node under `paused` or an auto-pause, the last by name under `partition`, and all but the canaries.
