@@ -255,7 +255,7 @@ fn label(pool: &str) -> Value {
 
 /// Ends and starts operators until it is aborted. Each comes to its work first: those that do not are
 /// another test's.
-async fn restart(start: &Start<'_>, run: &Run, mut random: Rng) {
+pub(super) async fn restart(start: &Start<'_>, run: &Run, mut random: Rng) {
     loop {
         run.note_start().await;
         let operator = start.operator("rolling");

@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 use super::GRACE;
 use super::judge::{History, POOL, PodState, Rules};
-use crate::harness::TIMEOUT;
 use crate::harness::pods::Recorder;
 use crate::harness::record::{Record, version};
+use crate::harness::TIMEOUT;
 
 const NAME: &str = "x";
 /// With it a pod of a fake node is Ready or not.
@@ -173,7 +173,7 @@ impl Fleet {
             .await;
     }
 
-    async fn patch_object(&self, patch: &Value) {
+    pub(super) async fn patch_object(&self, patch: &Value) {
         let patch = Patch::Merge(patch);
         let params = PatchParams::default();
         let patched = self.objects.patch(NAME, &params, &patch).await.unwrap();
@@ -227,6 +227,28 @@ impl Fleet {
             }
             most
         })
+    }
+
+    /// The nodes that ever had a pod of that image.
+    pub(super) fn nodes_ever_with(&self, image: &str) -> BTreeSet<String> {
+        self.record.events.look(|events| {
+            let pods = events.iter().map(|event| PodState::of(&event.object));
+            let with_it = pods.filter(|pod| pod.image == image);
+            with_it.map(|pod| pod.node).collect()
+        })
+    }
+
+    /// Waits until the status says so in a word.
+    pub(super) async fn until_state(&self, state: &str) {
+        let begin = Instant::now();
+        loop {
+            let status = self.object().status.unwrap_or_default();
+            if status.state.as_deref() == Some(state) {
+                return;
+            }
+            assert!(begin.elapsed() < TIMEOUT, "not {state}: {status:#?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// How many pods it has had.

@@ -11,6 +11,7 @@ mod joins;
 mod judge;
 pub(crate) mod killed;
 mod migrated;
+mod undone;
 
 use std::sync::Mutex;
 
