@@ -340,7 +340,7 @@ async fn a_pod_that_would_be_refused_is_warned_of() {
     let start = "Warning: the pod of at/z would be refused: ";
     assert!(said.err.starts_with(start), "{said:?}");
     assert_eq!((said.code, said.err.lines().count()), (Some(0), 1));
-    for dry_run in ["none", "server"] {
+    for dry_run in ["server", "none"] {
         let dry_run = format!("--dry-run={dry_run}");
         let args = [&at[..], &["y", &dry_run, "--", "ls"]].concat();
         let said = kubectl.run_plugin(&args, "").await;
