@@ -180,12 +180,12 @@ impl Part {
                 } else {
                     (arguments.rounds, arguments.seconds)
                 };
-                let how = format!("{rounds} rounds, {seconds} s for each measurement");
+                let how = format!("{}, {seconds} s for each measurement", in_words(rounds));
                 (how, webhook::bench(rounds, seconds)?)
             }
             Self::At => {
                 let plan = arguments.at_plan();
-                (format!("{} rounds", plan.rounds), at::bench(&plan)?)
+                (in_words(plan.rounds), at::bench(&plan)?)
             }
             Self::MyDaemonSet => {
                 let plan = arguments.mydaemonset_plan();
@@ -260,6 +260,13 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn in_words(rounds: u32) -> String {
+    match rounds {
+        1 => "1 round".to_owned(),
+        more => format!("{more} rounds"),
     }
 }
 

@@ -43,6 +43,10 @@ fn judge_before(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Valu
         Err(Unread::Missing(_)) => return Finding::passed(CHECK, "not installed yet"),
         Err(unread) => return unread.finding(CHECK),
     };
+    // An installation changes neither.
+    if let Some(fault) = condition_fault(&live) {
+        return fault;
+    }
     let is_ours = is_labelled(&live);
     let found = judge(kind, ours, Ok(live));
     match found.level {
@@ -74,15 +78,8 @@ fn file(kind: &Kind, crd: &CustomResourceDefinition) -> String {
     format!("config/crd/{folder}/{group}_{plural}.yaml")
 }
 
-fn judge(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Value>) -> Finding {
-    let apply = format!("kubectl apply -f {}", file(kind, ours));
-    let live = match live {
-        Ok(live) => live,
-        Err(Unread::Missing(_)) => {
-            return Finding::failed(CHECK, "not installed").action(apply);
-        }
-        Err(unread) => return unread.finding(CHECK),
-    };
+/// What keeps the API server from serving it, by its own conditions.
+fn condition_fault(live: &Value) -> Option<Finding> {
     let condition = |name: &str| {
         let mut all = live["status"]["conditions"]
             .as_array()
@@ -101,12 +98,29 @@ fn judge(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Value>) -> 
     let accepted = condition("NamesAccepted");
     if accepted["status"] == "False" {
         let text = format!("its names are taken: {}", message(&accepted));
-        return Finding::failed(CHECK, text).action("remove the other CRD of these names");
+        let action = "remove the other CRD of these names";
+        return Some(Finding::failed(CHECK, text).action(action));
     }
     let established = condition("Established");
     if established["status"] != "True" {
         let text = format!("not established: {}", message(&established));
-        return Finding::failed(CHECK, text).action("wait a moment; then kubectl describe the CRD");
+        let action = "wait a moment; then kubectl describe the CRD";
+        return Some(Finding::failed(CHECK, text).action(action));
+    }
+    None
+}
+
+fn judge(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Value>) -> Finding {
+    let apply = format!("kubectl apply -f {}", file(kind, ours));
+    let live = match live {
+        Ok(live) => live,
+        Err(Unread::Missing(_)) => {
+            return Finding::failed(CHECK, "not installed").action(apply);
+        }
+        Err(unread) => return unread.finding(CHECK),
+    };
+    if let Some(fault) = condition_fault(&live) {
+        return fault;
     }
     let version = &ours.spec.versions[0].name;
     let ours = serde_json::to_value(&ours.spec.versions[0]).unwrap_or_default();

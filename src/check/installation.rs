@@ -110,7 +110,7 @@ impl Installation {
             "the operator was set up outside of the cluster ({}): replicas, version and rights are not checked",
             found.sign
         );
-        let this = Self::of(namespace, None, Finding::warning(CHECK, text));
+        let this = Self::of(namespace, None, Finding::warning(CHECK, text).unknown());
         Self {
             kinds: if found.kinds.is_empty() {
                 this.kinds

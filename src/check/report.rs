@@ -133,7 +133,7 @@ impl Report {
         }
     }
 
-    /// 0 if nothing failed, and where that is `strict`, all could be checked; else 1.
+    /// 0 if nothing failed and, if `strict`, everything could be checked; else 1.
     pub fn exit_code(&self, strict: bool) -> u8 {
         u8::from(self.result == Level::Failed || (strict && self.unknown > 0))
     }

@@ -33,6 +33,7 @@ mod memory;
 mod message;
 mod metrics;
 mod observe;
+mod packed;
 mod pod;
 mod result;
 pub mod schedule;

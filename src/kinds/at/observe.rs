@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
 use super::conditions::{FAILURE_TARGET, POD_ACCEPTED, STARTED};
 use super::crd::{AtObject, AtSpec, AtStatus, Ending, Phase};
+use super::packed::{pack, unpack};
 use super::pod::build::Owner;
 use super::pod::names::pod_name;
 use super::pod::object::PodObject;
@@ -21,12 +22,11 @@ use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::decode_and_validate;
 use my_operator_runtime::reconcile::cache::Cache;
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
-use my_operator_runtime::reconcile::raw::Raw;
 use my_operator_runtime::reconcile::write_cache::WriteCache;
 use my_operator_runtime::reconcile::{Error, Key};
 
 /// An At as the cache keeps it. A hundred thousand of them may wait for years, so spec and status
-/// are kept as compact text and parsed when they are needed.
+/// are kept as packed text and parsed when they are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredAt {
     /// `metadata.uid`.
@@ -42,9 +42,9 @@ pub(crate) struct StoredAt {
     scheduled_time: Option<DateTime<Utc>>,
     /// How it ended, likewise.
     pub(crate) result: Option<Ending>,
-    /// The spec as JSON text, or why it is not even kept.
-    spec: Result<Arc<str>, Box<Fault>>,
-    status: Raw,
+    /// The spec, or why it is not even kept.
+    spec: Result<Arc<[u8]>, Box<Fault>>,
+    status: Box<[u8]>,
 }
 
 /// The phase and the instant in a status, as far as they can be decoded.
@@ -92,10 +92,10 @@ impl StoredAt {
             scheduled_time,
             result: is_over.then(|| result_of(object.status.text())).flatten(),
             spec: match bounds::exceeded("spec", object.spec.text()) {
-                None => Ok(object.spec.text().into()),
+                None => Ok(pack(object.spec.text()).into()),
                 Some(fault) => Err(Box::new(fault)),
             },
-            status: object.status,
+            status: pack(object.status.text()).into(),
         }
     }
 
@@ -136,7 +136,7 @@ impl StoredAt {
             reason: format!("its status is not one that this program wrote: {error}"),
         };
         let status: Option<AtStatus> =
-            serde_json::from_str(self.status.text()).map_err(unreadable)?;
+            serde_json::from_str(&unpack(&self.status)).map_err(unreadable)?;
         let recorded = self.schedule_set_at.as_deref();
         let annotations: BTreeMap<String, String> = recorded
             .map(|text| (SCHEDULE_SET_AT.to_owned(), text.to_owned()))
@@ -150,7 +150,9 @@ impl StoredAt {
             deleting: self.deleting,
             base: self.created.map(|created| base(&annotations, created)),
             spec: match &self.spec {
-                Ok(text) => decode_and_validate::<AtRules>(&key.name, &annotations, text, now),
+                Ok(spec) => {
+                    decode_and_validate::<AtRules>(&key.name, &annotations, &unpack(spec), now)
+                }
                 Err(fault) => Err(vec![(**fault).clone()]),
             },
             status: status.unwrap_or_default(),

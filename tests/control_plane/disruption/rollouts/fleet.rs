@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 use super::GRACE;
 use super::judge::{History, POOL, PodState, Rules};
+use crate::harness::TIMEOUT;
 use crate::harness::pods::Recorder;
 use crate::harness::record::{Record, version};
-use crate::harness::TIMEOUT;
 
 const NAME: &str = "x";
 /// With it a pod of a fake node is Ready or not.
