@@ -58,7 +58,8 @@ struct InputKey {
     known: BTreeMap<String, i64>,
     grace: TimeDelta,
     stored: bool,
-    on_canary: bool,
+    /// For how long the newest revision is to soak, while it is on its canaries.
+    soak: Option<TimeDelta>,
 }
 
 impl InputKey {
@@ -75,7 +76,7 @@ impl InputKey {
                 .collect(),
             grace: input.grace,
             stored: input.revisions.stored,
-            on_canary: input.canary().is_some(),
+            soak: input.canary().map(|canary| canary.soak),
         }
     }
 }
@@ -203,7 +204,7 @@ impl RolloutState {
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
-        self.soak(input, &mut decision);
+        self.soak(stop, input, &mut decision);
         for name in &self.names[NodeFlag::Acting as usize] {
             if let Some(node_state) = self.node_state(name, input) {
                 node_state.plan(input, &mut decision);
@@ -314,7 +315,7 @@ impl RolloutState {
     }
 
     /// Observes how far the newest revision is on its canaries.
-    fn soak(&self, input: &RolloutInput<'_>, decision: &mut Decision) {
+    fn soak(&self, stop: Stop, input: &RolloutInput<'_>, decision: &mut Decision) {
         let (Some(canary), Some(nodes)) = (input.canary(), &self.held.canaries) else {
             return;
         };
@@ -333,8 +334,13 @@ impl RolloutState {
         };
         let until = nodes.iter().filter_map(soaked_at).max();
         let soaks_until = until.filter(|_| missing.is_empty());
-        // Where every node has the revision, or none should, nothing is left to protect.
-        let is_needless = nodes.is_empty() && self.count(NodeFlag::Behind) == 0;
+        // Where every node has the revision, or none should, nothing is left to protect. That none takes pods at the moment
+        // is no proof of it: unless a user resumed the roll-out in spite of that.
+        let proven = self.count(NodeFlag::Done) > 0 || self.count(NodeFlag::Left) == 0;
+        let none_is_behind = self.count(NodeFlag::Behind) == 0 && proven;
+        let is_needless =
+            nodes.is_empty() && (none_is_behind || (input.resumed && !self.takes_pods(input)));
+        let stands = stop.auto_paused || stop.no_node || input.freeze.is_some();
         let soaked = is_needless || soaks_until.is_some_and(|until| until <= input.now);
         let first_behind = self.names[NodeFlag::Behind as usize].first();
         let partition = self.held.from.as_ref();
@@ -343,7 +349,7 @@ impl RolloutState {
             missing: Named::new(missing.into_iter(), lacking),
             soaks_until,
             soaked,
-            passed: input.approved || (soaked && !canary.manual) || is_needless,
+            passed: !stands && (input.approved || (soaked && !canary.manual) || is_needless),
             is_partitioned: nodes.is_empty() && partition.is_some() && partition == first_behind,
         };
         if let Some(until) = soaks_until.filter(|_| !on_canary.soaked) {
@@ -369,9 +375,11 @@ impl RolloutState {
         if revisions.is_way_out() || input.resumed {
             return false;
         }
-        let most = auto_pause.max_failures.unwrap_or(limits.unavailable);
-        // There may be fewer canaries than nodes that may fail.
-        let most = canaries.map_or(most, |canaries| most.min(canaries.len()));
+        let most = match canaries {
+            // With one that fails, the revision does not pass: there is nothing to wait for.
+            Some(canaries) => auto_pause.max_failures.unwrap_or(1).min(canaries.len()),
+            None => auto_pause.max_failures.unwrap_or(limits.unavailable),
+        };
         let most = most.max(1);
         let tripped = self.count(NodeFlag::FailedCanary) >= most
             && self.count(NodeFlag::Behind) > 0
@@ -393,13 +401,18 @@ impl RolloutState {
         if self.excluded().count() == 0 || input.resumed || input.strategy.on_delete {
             return false;
         }
-        let takes_pods = |entry: &Entry| {
+        !self.takes_pods(input)
+    }
+
+    /// Whether the newest revision has a place on any node.
+    fn takes_pods(&self, input: &RolloutInput<'_>) -> bool {
+        let takes_them = |entry: &Entry| {
             let node = entry.on_node.node.as_deref();
             let eligibility = node.map(|node| input.placement.eligibility(node));
             let in_place = [Eligibility::Run, Eligibility::Down, Eligibility::Cordoned];
             eligibility.is_some_and(|eligibility| in_place.contains(&eligibility))
         };
-        !self.entries.values().any(takes_pods)
+        self.entries.values().any(takes_them)
     }
 
     /// The nodes that lose their pod to the newest revision. Does not depend on what is held.

@@ -6,6 +6,7 @@ use super::NodeState;
 use super::flags::{NodeFlag, NodeFlags, Verdict};
 use super::plan::{STEADY, pause};
 use super::pods::{crashes_from, is_available};
+use crate::kinds::mydaemonset::decide::canary::Canary;
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
 use crate::kinds::mydaemonset::decide::placement::{Eligibility, Obstacle};
@@ -215,8 +216,7 @@ impl NodeState<'_> {
         let lost = self.silent_since().map(|since| since + input.grace);
         let silence = self.silent_since().map(|since| since + SILENCE);
         // The last instant of the window is part of it.
-        let auto_pause = input.strategy.auto_pause;
-        let after = auto_pause.map(|it| it.window + TimeDelta::milliseconds(1));
+        let after = window(input).map(|window| window + TimeDelta::milliseconds(1));
         let trials = self.canaries().flat_map(move |pod| {
             let crash = crashes_from(pod);
             let end = crash.and(after).map(|after| pod.created + after);
@@ -244,7 +244,7 @@ impl NodeState<'_> {
     /// one of the words above.
     fn failure(&self, input: &RolloutInput<'_>) -> Option<&str> {
         let joins = self.node?.ready_from.is_none();
-        let window = input.strategy.auto_pause?.window;
+        let window = window(input)?;
         let now = input.now;
         self.canaries().find_map(|pod| {
             let soon = |at: DateTime<Utc>| at <= pod.created + window;
@@ -265,6 +265,15 @@ impl NodeState<'_> {
             (late && self.silent_since().is_none()).then_some(NOT_AVAILABLE)
         })
     }
+}
+
+/// For how long after the creation of its pod a node speaks against the revision: if that is on its canaries, until they can
+/// have soaked. One that fails later would leave the roll-out standing without a reason.
+fn window(input: &RolloutInput<'_>) -> Option<TimeDelta> {
+    let strategy = &input.strategy;
+    let own = strategy.auto_pause?.window;
+    let soaked = |canary: &Canary| strategy.progress_deadline + strategy.min_ready + canary.soak;
+    Some(input.canary().map_or(own, |canary| own.max(soaked(canary))))
 }
 
 /// When a pod fails that is not Ready and has not been since then: a pod that was, and is not any

@@ -246,16 +246,17 @@ fn where_no_node_fits_the_selector_only_a_user_ends_the_canary() {
 }
 
 #[test]
-fn when_all_canaries_fail_the_roll_out_stops() {
+fn when_a_canary_fails_the_roll_out_stops() {
     let mut pods = all_old();
     pods[0] = failed("a", "new", 1, 0);
     let mut world = trial(1, pods);
     assert!(world.decide().observed.auto_paused);
     world.canary.as_mut().unwrap().nodes = Amount::Nodes(2);
-    assert!(!world.decide().observed.auto_paused, "one of two");
-    world.strategy.max_unavailable = Amount::Nodes(1);
-    assert!(world.decide().observed.auto_paused);
-    world.strategy.max_unavailable = Amount::Nodes(4);
+    assert!(world.decide().observed.auto_paused, "one of two");
+    let auto_pause = world.strategy.auto_pause.as_mut().unwrap();
+    auto_pause.max_failures = Some(2);
+    assert!(!world.decide().observed.auto_paused, "as the user says");
+    world.strategy.auto_pause.as_mut().unwrap().max_failures = None;
     world.canary = None;
     assert!(!world.decide().observed.auto_paused);
 }
@@ -296,4 +297,47 @@ fn a_node_that_joined_stays_a_canary_when_its_pod_of_another_revision_is_gone() 
     let decision = world.decide();
     assert_eq!(canaries(&decision), NAMES);
     assert_eq!(created(&decision), ["d/new"]);
+}
+
+#[test]
+fn a_canary_that_fails_at_any_time_of_its_soak_stops_the_roll_out() {
+    let mut world = trial(1, all_old());
+    world.pods[0] = PodView {
+        created: at(NOW - 1_500),
+        ..crashing("a", "new")
+    };
+    assert!(
+        !world.decide().observed.auto_paused,
+        "it had soaked, and the window is over"
+    );
+    world.canary.as_mut().unwrap().soak = TimeDelta::minutes(30);
+    assert!(world.decide().observed.auto_paused);
+}
+
+#[test]
+fn a_revision_that_no_node_takes_at_the_moment_does_not_pass() {
+    let mut world = trial(1, all_old());
+    for node in &mut world.nodes {
+        node.taints = tainted("any", "key", "NoSchedule").taints;
+    }
+    let canary = observed(&world.decide());
+    assert!(canary.nodes.is_empty() && !canary.passed, "{canary:?}");
+}
+
+#[test]
+fn what_stands_passes_no_canary() {
+    let mut world = trial(1, tried(10_000));
+    assert!(observed(&world.decide()).passed);
+    world.freeze = Some(Freeze::Deletions);
+    assert!(!observed(&world.decide()).passed);
+    world.freeze = None;
+    world.auto_paused = true;
+    world.failed_nodes = vec![FailedNode {
+        name: "a".to_owned(),
+        reason: "Error".to_owned(),
+    }];
+    world.approved = Some("new");
+    let decision = world.decide();
+    assert!(decision.observed.auto_paused);
+    assert!(!observed(&decision).passed);
 }

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 
 use super::*;
-use crate::kinds::mydaemonset::decide::observed::OnCanary;
+use crate::kinds::mydaemonset::decide::observed::Observed;
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
 
 /// Everything that a decision is about.
@@ -76,7 +76,7 @@ impl Case<'_> {
             observed.max_unavailable == limit,
             "maxUnavailable is {limit}"
         );
-        self.check_canary(observed.canary.as_ref())?;
+        self.check_canary(observed)?;
         let must_stop = self.must_stop(limit);
         ensure!(
             observed.auto_paused == must_stop,
@@ -438,7 +438,8 @@ impl Case<'_> {
     }
 
     /// Before the canary is over, only so many nodes get the revision, and those that have it stay canaries.
-    fn check_canary(&self, observed: Option<&OnCanary>) -> Result<(), Fault> {
+    fn check_canary(&self, all: &Observed) -> Result<(), Fault> {
+        let observed = all.canary.as_ref();
         let on_canary = self.canary.filter(|_| self.is_on_canary());
         ensure!(
             observed.is_some() == on_canary.is_some(),
@@ -485,11 +486,20 @@ impl Case<'_> {
             );
         }
         let soaked = chosen.iter().all(|node| self.has_soaked(node, canary));
-        let none_waits = chosen.is_empty() && !self.nodes.iter().any(|node| self.is_behind(node));
+        let none_is_behind = !self.nodes.iter().any(|node| self.is_behind(node));
+        let proven = all.done > 0 || all.left == 0;
+        let takes = |node: &NodeView| is_in_place(self.eligibility(self.update, node));
+        let none_takes_it = self.resumed && !self.nodes.iter().any(takes);
+        let none_waits = chosen.is_empty() && ((none_is_behind && proven) || none_takes_it);
         let by_itself = soaked && !chosen.is_empty() && !canary.manual;
-        let passes = self.approved || none_waits || by_itself;
+        let passes = !self.stands(all) && (self.approved || none_waits || by_itself);
         ensure!(observed.passed == passes, "whether it passes: {passes}");
         Ok(())
+    }
+
+    /// Whether no node may get the newest revision, whatever its canaries show.
+    fn stands(&self, observed: &Observed) -> bool {
+        observed.auto_paused || observed.no_node || self.freeze.is_some()
     }
 
     /// Whether the node has or had a pod of the newest revision.
@@ -708,7 +718,13 @@ impl Case<'_> {
 
     /// Whether the roll-out must stop: enough nodes count against the newest revision, or it was stopped before.
     fn must_stop(&self, limit: usize) -> bool {
-        let soon = |pod: &PodView, at: DateTime<Utc>| at <= pod.created + TimeDelta::minutes(10);
+        let own = TimeDelta::minutes(10);
+        let soaked = |canary: &Canary| {
+            self.strategy.progress_deadline + self.strategy.min_ready + canary.soak
+        };
+        let canary = self.canary.filter(|_| self.is_on_canary());
+        let window = canary.map_or(own, |canary| own.max(soaked(canary)));
+        let soon = |pod: &PodView, at: DateTime<Utc>| at <= pod.created + window;
         let fails = |node: &NodeView, pod: &PodView| {
             let served = pod.predecessor == Predecessor::Available;
             // Creation timestamps are truncated to whole seconds.
@@ -735,8 +751,8 @@ impl Case<'_> {
         };
         let failing = self.nodes.iter().filter(touched);
         let failing = failing.filter(|node| self.on(node).any(|pod| fails(node, pod)));
-        // All canaries are enough, where they are fewer.
-        let limit = self.canaries.map_or(limit, |all| limit.min(all.len()));
+        // A canary that fails is enough.
+        let limit = self.canaries.map_or(limit, |_| 1);
         let enough = failing.count() >= limit.max(1);
         let is_left = self.nodes.iter().any(|node| self.is_behind(node));
         let stops = enough && is_left && !self.strategy.on_delete;
