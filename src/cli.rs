@@ -92,8 +92,8 @@ Documentation: docs/README.md in the repository.",
 }
 
 const ADMIT_HELP: &str = "\
-Faults, warnings and notes go to standard output; what cannot be read goes to standard error (with -o github, to
-standard output).
+Faults, warnings and notes go to standard output; what cannot be read goes to standard error.
+With -o github, both go to standard output.
 Exit code: 0 accepted, 1 an object is refused, 2 something could not be read, or no object was given.
 
   my-operator admit -f manifests/ -R
@@ -102,7 +102,8 @@ Exit code: 0 accepted, 1 an object is refused, 2 something could not be read, or
 
 const CHECK_HELP: &str = "\
 Nothing is changed: objects are created only as dry runs. What you may not read is a warning.
-Exit code: 0 all is well, perhaps with warnings; 1 something failed; 2 wrong usage, or no cluster was reached.
+Exit code: 0 all is well, perhaps with warnings; 1 something failed (with --strict, or could not be checked); 2 wrong
+usage, or no cluster was reached.
 
   my-operator check --pre
   my-operator check --wait 2m";
@@ -212,7 +213,8 @@ fn judge_manifests(flags: &admit::Flags) -> ExitCode {
     let (mut out, mut errors) = (io::stdout().lock(), io::stderr().lock());
     let now = chrono::Utc::now();
     let books: Vec<_> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
-    match admit::run(flags, books, now, &mut out, &mut errors) {
+    let in_workflow = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
+    match admit::run(flags, books, now, in_workflow, &mut out, &mut errors) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             drop(errors);

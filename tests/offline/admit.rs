@@ -143,7 +143,7 @@ fn what_is_no_object_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     assert_eq!(
         out,
-        "note: skipped what is no Kubernetes object: 5 (-v names each)\n\
+        "note: skipped 5 documents that are not Kubernetes objects (-v lists them)\n\
          1 accepted, 0 refused, 0 passed over, 0 unreadable\n"
     );
     let (code, out, _) = run(&["-v", "-R", "-f", path]);
@@ -163,12 +163,35 @@ fn what_is_no_object_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
     let (code, _, err) = run(&["-f", &format!("{path}/chart")]);
     assert_eq!(code, 2);
     assert_eq!(err, "error: no objects passed to admit\n");
+    let (code, out, err) = run(&["-f", &format!("{path}/chart"), "-v", "-o", "github"]);
+    assert_eq!((code, err.as_str()), (2, ""));
+    assert_eq!(
+        out,
+        "note: skipped 2 documents that are not Kubernetes objects (-v lists them)\n\
+         ::error title=my-operator admit::no objects passed to admit\n\
+         0 accepted, 0 refused, 0 passed over, 0 unreadable\n"
+    );
 }
 
 /// A manifest that says half of what it is must not pass as a file for another program.
 #[test]
 fn an_object_of_ours_with_a_forgotten_field_is_an_error_in_a_folder_too() {
+    let bad: Value = serde_saphyr::from_str(BAD).unwrap();
+    let of_its_kind = json!({"kind": "AtList", "items": [{"metadata": {"name": "bad"}}]});
+    let within = json!([{"apiVersion": "v1", "kind": "List", "items": [bad]}]);
     for (text, said) in [
+        (
+            json!({"kind": "List", "items": [{"a": 1}, bad]}).to_string(),
+            "apiVersion not set",
+        ),
+        (
+            json!({"apiVersion": "v1", "items": [bad]}).to_string(),
+            "kind not set",
+        ),
+        (json!({"items": [bad]}).to_string(), "kind not set"),
+        (of_its_kind.to_string(), "apiVersion not set"),
+        (json!([1, bad]).to_string(), "not an object"),
+        (within.to_string(), "not an object"),
         (GOOD.replace("kind: At", "knd: At"), "kind not set"),
         (
             GOOD.replace("apiVersion", "apiversion"),
@@ -202,11 +225,11 @@ fn the_formats_for_code_hosts_have_every_finding_and_the_same_exit_code() {
                  Required value: command is required";
     assert_eq!(
         lines[0],
-        format!("::error file=./a.yaml,line=4,col=1,{fault}")
+        format!("::error file=a.yaml,line=4,col=1,{fault}")
     );
-    let unreadable = "::error file=./c d.yaml,line=";
+    let unreadable = "::error file=c d.yaml,line=";
     assert!(lines[1].starts_with(unreadable), "{out}");
-    let hostile = "file=./x%25%2C%0A%3A%3Aset-output name=a%3A%3Ab.yaml";
+    let hostile = "file=x%25%2C%0A%3A%3Aset-output name=a%3A%3Ab.yaml";
     assert_eq!(lines[2], format!("::error {hostile},line=4,col=1,{fault}"));
     assert_eq!(
         lines[3..],
@@ -242,6 +265,35 @@ fn the_formats_for_code_hosts_have_every_finding_and_the_same_exit_code() {
     assert_eq!(results[0]["ruleId"], "FieldValueRequired");
     let region = &results[0]["locations"][0]["physicalLocation"]["region"];
     assert_eq!(*region, json!({"startLine": 4, "startColumn": 1}));
+}
+
+#[test]
+fn names_and_values_are_no_commands_in_a_workflow() {
+    let hostile = "::stop-commands::a.yaml";
+    let value = BAD.replace("name: bad", "name: '##[error]x'");
+    let folder = folder(&[(hostile, &value), ("##[group]b.yaml", "a: [\n")]);
+    let all = |workflow: &str, output: &str| {
+        let mut command = admit(&["-o", output, "-f", "##[group]b.yaml", hostile]);
+        command.env("GITHUB_ACTIONS", workflow);
+        said(command.current_dir(folder.path()).output().unwrap())
+    };
+    for output in ["text", "json", "sarif"] {
+        let (code, out, err) = all("true", output);
+        assert_eq!(code, 2, "{out}");
+        assert!(err.starts_with("error: ## [group]b.yaml:"), "{err}");
+        let is_command = |line: &str| line.contains("##[") || line.trim_start().starts_with("::");
+        let mut lines = out.lines().chain(err.lines());
+        assert!(!lines.any(is_command), "{out}{err}");
+    }
+    let (_, out, _) = all("true", "json");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["results"][1]["name"], "##[error]x");
+    let (_, out, err) = all("", "text");
+    assert!(
+        out.contains("At \"##[error]x\"") && out.starts_with(hostile),
+        "{out}"
+    );
+    assert!(err.starts_with("error: ##[group]b.yaml:"), "{err}");
 }
 
 #[test]

@@ -3,12 +3,14 @@
 //! The runner executes each line of standard output that begins with `::`. Names of files and messages are text of
 //! others: with escapes, they cannot begin a command or end a property.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
+use std::path::{Component, Path};
 
 use my_operator_admission::text::{clean, line};
 use serde::Serialize;
 
-use super::report::{Judged, Summary};
+use super::report::{Judged, NO_OBJECTS, Summary};
 
 /// The most characters of a message: GitHub's runner cuts off the rest.
 const MAX_MESSAGE_LEN: usize = 4_096;
@@ -82,7 +84,11 @@ pub fn print(judged: &[Judged], out: &mut dyn Write) -> io::Result<()> {
     for found in findings(judged) {
         writeln!(out, "{}", command(&found))?;
     }
-    writeln!(out, "{}", Summary::new(judged))
+    let summary = Summary::new(judged);
+    if summary.is_empty() {
+        writeln!(out, "::error title=my-operator admit::{NO_OBJECTS}")?;
+    }
+    writeln!(out, "{summary}")
 }
 
 /// `::error file=a.yaml,line=7,col=3,title=...::message`.
@@ -99,13 +105,55 @@ fn command(found: &Finding<'_>) -> String {
             message = format!("line {number}: {message}");
         }
     } else {
-        properties.push(format!("file={}", property(found.file)));
+        properties.push(format!("file={}", property(&relative(found.file))));
         properties.extend(found.line.map(|number| format!("line={number}")));
         properties.extend(found.column.map(|number| format!("col={number}")));
     }
     let title = format!("my-operator admit: {}", found.rule);
     properties.push(format!("title={}", property(&title)));
     format!("::{name} {}::{message}", properties.join(","))
+}
+
+/// The file without `.` in its path: GitHub names files from the folder of the repository on.
+fn relative(file: &str) -> String {
+    let path = Path::new(file);
+    let names: Vec<_> = names(path).collect();
+    if names.is_empty() {
+        return file.to_owned();
+    }
+    let root = if path.is_absolute() { "/" } else { "" };
+    format!("{root}{}", names.join("/"))
+}
+
+/// The names in a path, without those that lead nowhere: `./deploy//a.yaml` has `deploy` and `a.yaml`.
+pub(crate) fn names(path: &Path) -> impl Iterator<Item = Cow<'_, str>> {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_string_lossy()),
+        Component::ParentDir => Some(Cow::Borrowed("..")),
+        _ => None,
+    })
+}
+
+/// Lines for a workflow that are no commands. GitHub's runner executes those of the old form, `##[error]`, anywhere in
+/// a line. A line must come in one write.
+pub(crate) struct Inert<'a>(pub(crate) &'a mut dyn Write);
+
+impl Write for Inert<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes).replace("##[", "## [");
+        // It is the name of a file that a line begins with: this is the same file.
+        let prefix = if text.trim_start().starts_with("::") {
+            "./"
+        } else {
+            ""
+        };
+        self.0.write_all(format!("{prefix}{text}").as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// A message, escaped as GitHub's own toolkit does (`escapeData` in `@actions/core`).
@@ -195,6 +243,50 @@ mod tests {
         let command = "::error title=my-operator admit%3A FieldValueRequired::\
                        line 7: At \"a\": spec.command: Required value\n";
         assert!(printed.starts_with(command), "{printed}");
+    }
+
+    #[test]
+    fn a_file_is_named_without_the_folder_that_it_is_named_from() {
+        for (file, expected) in [
+            ("./a.yaml", "a.yaml"),
+            ("./deploy/./b//a.yaml", "deploy/b/a.yaml"),
+            ("../a.yaml", "../a.yaml"),
+            ("/work/./a.yaml", "/work/a.yaml"),
+            (".", "."),
+        ] {
+            assert_eq!(relative(file), expected, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_to_check_is_an_error() {
+        let skipped = Judged {
+            file: "a.yaml".to_owned(),
+            result: Outcome::NotAnObject,
+            ..Judged::default()
+        };
+        assert_eq!(
+            printed(&[skipped]),
+            "::error title=my-operator admit::no objects passed to admit\n\
+             0 accepted, 0 refused, 0 passed over, 0 unreadable\n"
+        );
+    }
+
+    #[test]
+    fn text_of_others_is_no_command_in_a_workflow() {
+        let mut out = Vec::new();
+        for line in [
+            "a.yaml: ##[error]x ###[[",
+            "::set-output name=a::b.yaml:1: x",
+            " ::c.yaml: x",
+            "a ## b :: [c]",
+        ] {
+            writeln!(Inert(&mut out), "{line}").unwrap();
+        }
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "a.yaml: ## [error]x ### [[\n./::set-output name=a::b.yaml:1: x\n./ ::c.yaml: x\na ## b :: [c]\n"
+        );
     }
 
     #[test]

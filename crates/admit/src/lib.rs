@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use clap::{Args, ValueEnum};
 
+use annotations::Inert;
 use object::Rulebook;
 use read::Source;
 use report::{Judged, Outcome, Summary};
@@ -50,7 +51,7 @@ pub struct Flags {
     /// Leave out the schema of pods, of which a newer Kubernetes knows more fields and values.
     #[arg(long)]
     pub skip_pod_schema: bool,
-    /// Name each document of a folder that was skipped because it is no Kubernetes object.
+    /// Name each document of a folder that was skipped because it is no Kubernetes object (with -o text).
     #[arg(short, long)]
     pub verbose: bool,
 }
@@ -68,7 +69,8 @@ pub enum Output {
     Sarif,
 }
 
-/// Runs the command and returns the exit code.
+/// Runs the command and returns the exit code. `in_workflow` says that what is printed is in the log of GitHub Actions,
+/// whose runner executes commands that it finds there.
 ///
 /// # Errors
 /// When `out` or `errors` cannot be written to.
@@ -76,9 +78,14 @@ pub fn run(
     flags: &Flags,
     mut books: Vec<Rulebook>,
     now: DateTime<Utc>,
+    in_workflow: bool,
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> io::Result<u8> {
+    if in_workflow && flags.output != Output::Github {
+        let (mut out, mut errors) = (Inert(out), Inert(errors));
+        return run(flags, books, now, false, &mut out, &mut errors);
+    }
     if flags.skip_pod_schema {
         let all = books.into_iter();
         books = all.map(|book| book.with_pod_templates(&[])).collect();
@@ -100,8 +107,9 @@ pub fn run(
         printed => printed?,
     }
     let summary = Summary::new(&judged);
-    if summary.is_empty() {
-        writeln!(errors, "error: no objects passed to admit")?;
+    // With the others, it is an annotation.
+    if summary.is_empty() && flags.output != Output::Github {
+        writeln!(errors, "error: {}", report::NO_OBJECTS)?;
     }
     Ok(summary.exit_code())
 }
@@ -118,7 +126,11 @@ fn print(
             report::text(judged, out, errors)
         }
         Output::Json => report::json(judged, out, errors),
-        Output::Github => annotations::print(judged, out),
+        Output::Github => {
+            // Not each: such a line would begin with the name of a file.
+            report::skipped(judged, false, out)?;
+            annotations::print(judged, out)
+        }
         Output::Sarif => {
             // Files are named from the folder that the command runs in.
             let root = env::current_dir().unwrap_or_default();

@@ -104,13 +104,7 @@ fn visit(
                 (Content::Map(_), ..) => "kind not set".to_owned(),
                 _ => "not an object: a manifest has apiVersion, kind and metadata".to_owned(),
             });
-            // One of the two that is ours says that the other was forgotten.
-            let group = api_version.and_then(|text| text.split('/').next());
-            let mut ours = books.iter();
-            let is_ours = |book: &Rulebook| {
-                group == Some(book.group.as_str()) || kind == Some(book.kind.as_str())
-            };
-            if at.item.is_none() && !ours.any(is_ours) {
+            if at.item.is_none() && !is_ours(node, books) {
                 this.result = Outcome::NotAnObject;
             }
             judged.push(this);
@@ -140,6 +134,22 @@ fn visit(
     this.name = metadata("name").or_else(|| metadata("generateName"));
     this.judge_object(node, api_version, kind, books, now);
     judged.push(this);
+}
+
+/// Whether a group or a kind of ours says that something else was forgotten: those of the value, or of a member of the
+/// list that it is or has.
+fn is_ours(node: &Node, books: &[Rulebook]) -> bool {
+    let named = |field: &str| node.get(field).and_then(Node::text);
+    let group = named("apiVersion").and_then(|text| text.split('/').next());
+    let kind = named("kind").map(|kind| kind.strip_suffix("List").unwrap_or(kind));
+    let mut ours = books.iter();
+    if ours.any(|book| group == Some(book.group.as_str()) || kind == Some(book.kind.as_str())) {
+        return true;
+    }
+    match &node.get("items").unwrap_or(node).content {
+        Content::List(members) => members.iter().any(|member| is_ours(member, books)),
+        _ => false,
+    }
 }
 
 impl Judged {

@@ -16,6 +16,9 @@ pub(crate) const MAX_FIELD_LEN: usize = 512;
 /// The longest kind or name that is shown, in characters: a valid one is no longer.
 const MAX_NAME_LEN: usize = 253;
 
+/// The error where there is nothing to check.
+pub(crate) const NO_OBJECTS: &str = "no objects passed to admit";
+
 /// The result for a document, or for a file that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -279,10 +282,12 @@ pub fn skipped(judged: &[Judged], verbose: bool, out: &mut dyn Write) -> io::Res
     if count == 0 {
         return Ok(());
     }
-    writeln!(
-        out,
-        "note: skipped what is no Kubernetes object: {count} (-v names each)"
-    )
+    let what = if count == 1 {
+        "document that is not a Kubernetes object (-v lists it)"
+    } else {
+        "documents that are not Kubernetes objects (-v lists them)"
+    };
+    writeln!(out, "note: skipped {count} {what}")
 }
 
 /// The skipped kinds of a file, in one line.
@@ -320,7 +325,8 @@ pub(crate) fn complaints(judged: &[Judged], errors: &mut dyn Write) -> io::Resul
 
 /// Writes a value as indented JSON that a terminal shows as it is.
 pub(crate) fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(value)?;
+    // In the log of a workflow, `##[error]` would be a command.
+    let text = serde_json::to_string_pretty(value)?.replace("##[", "#\\u0023[");
     // JSON allows characters that rewrite a terminal. They occur only in strings, where an escape means the same.
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::path::{Component, Path};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::annotations::{Finding, Level, UNREADABLE, WARNING, findings};
+use super::annotations::{Finding, Level, UNREADABLE, WARNING, findings, names};
 use super::report::{self, Judged, Summary};
 
 /// The most results: GitHub rejects a file with more.
@@ -116,12 +116,7 @@ fn result(found: &Finding<'_>, root: &Path) -> Value {
 fn artifact(file: &str, root: &Path) -> Value {
     let path = Path::new(file);
     let path = path.strip_prefix(root).unwrap_or(path);
-    let parts = path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(percent_encoded(&name.to_string_lossy())),
-        Component::ParentDir => Some("..".to_owned()),
-        _ => None,
-    });
-    let parts: Vec<String> = parts.collect();
+    let parts: Vec<String> = names(path).map(|name| percent_encoded(&name)).collect();
     let joined = parts.join("/");
     if path.is_absolute() {
         return json!({"uri": format!("file:///{joined}")});
