@@ -55,6 +55,8 @@ pub const CANARY: &str = "Canary";
 pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
 /// In the message about a canary: not every canary has the revision available.
 const LACKING: &str = "not yet on";
+/// In the same, before their names.
+const CANARIES: &str = "canaries: ";
 const HELD: [&str; 5] = [FROZEN, ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
 pub(crate) const STANDS: [&str; 11] = [
@@ -570,7 +572,7 @@ fn canary_message(canary: &OnCanary, update: &str) -> String {
     let available = nodes - canary.missing.count;
     let names = Named::new(canary.nodes.iter(), ToString::to_string);
     let mut message =
-        format!("revision {update} is available on {available} of {nodes} canaries: {names}");
+        format!("revision {update} is available on {available} of {nodes} {CANARIES}{names}");
     if canary.missing.count > 0 {
         message = format!("{message}; {LACKING} {}", canary.missing);
     }
@@ -800,6 +802,17 @@ pub fn on_canaries(status: &MyDaemonSetStatus) -> Option<bool> {
     let progressing = condition::get(&status.conditions, PROGRESSING)?;
     let is_on = [CANARY, WAITING_FOR_APPROVAL].contains(&progressing.reason.as_str());
     is_on.then(|| !progressing.message.contains(LACKING))
+}
+
+/// Whether the node is one of the canaries that the status names: the first ones.
+pub fn names_canary(status: &MyDaemonSetStatus, node: &str) -> bool {
+    let progressing = condition::get(&status.conditions, PROGRESSING);
+    let message = progressing.map_or("", |c| c.message.as_str());
+    let named = message.split_once(CANARIES).map_or("", |(_, rest)| rest);
+    // What follows: the count of those that are not named, and what is lacking.
+    let named = named.split(" and ").next().unwrap_or_default();
+    let named = named.split("; ").next().unwrap_or_default();
+    named.split(", ").any(|name| name == node)
 }
 
 /// Whether a roll-out is under way.
@@ -1221,6 +1234,9 @@ mod tests {
             let text = format!("{is} {}: {message}", state(&status));
             let notes = events(&none(), &status).into_iter();
             let notes: Vec<_> = notes.map(|event| event.reason).collect();
+            let named = ["a", "b"].map(|node| names_canary(&status, node));
+            assert_eq!(named, [message.contains(CANARIES); 2], "{message}");
+            assert!(!names_canary(&status, "c"), "{message}");
             (text, on_canaries(&status), super::paused(&status), notes)
         };
         let lacks = canary(named(["b (no available pod)"]), None, false);

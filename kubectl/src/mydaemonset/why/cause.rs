@@ -45,11 +45,13 @@ pub(super) enum Cause {
     AutoPaused,
     /// The revision of the spec failed, and the pods went back to the one before.
     RolledBack,
+    /// The same, and the pods still go back.
+    RollingBack,
     /// The revision of the spec has no place on any node.
     NoEligibleNodes,
     /// A user has frozen the object.
     Frozen,
-    /// The revision is tried on canaries, of which this node is none.
+    /// The revision is tried on canaries, of which this node is none that the status names.
     Canary,
     /// The canaries have soaked, and a user is to approve the revision.
     WaitingForApproval,
@@ -172,6 +174,10 @@ pub(super) const ADVICE: &[(Cause, &str)] = &[
     (
         Cause::RolledBack,
         "change the spec; or, if the revision is good, kubectl mydaemonset resume NAME -n NAMESPACE",
+    ),
+    (
+        Cause::RollingBack,
+        "nothing: the pods go back; then change the spec",
     ),
     (
         Cause::NoEligibleNodes,

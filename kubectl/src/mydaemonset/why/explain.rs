@@ -6,12 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use my_operator::kinds::mydaemonset::crd::RollingUpdate;
+use my_operator::kinds::mydaemonset::decide::freeze::Freeze;
 use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
+use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
 use my_operator::kinds::mydaemonset::status::{
     AUTO_PAUSED, CANARY, DEGRADED, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, FROZEN,
     LABELS_CHANGED, NAME_CONFLICT, NO_ELIGIBLE_NODES, POD_REFUSED, PROGRESSING, REVISION_CONFLICT,
-    REVISION_REFUSED, ROLLED_BACK, WAITING_FOR_APPROVAL, WAITING_FOR_DELETION, is_migrating,
+    REVISION_REFUSED, ROLLED_BACK, ROLLING_BACK, WAITING_FOR_APPROVAL, WAITING_FOR_DELETION,
+    is_migrating, names_canary,
 };
 use my_operator_runtime::reconcile::condition::{ACCEPTED, Condition};
 use serde::Serialize;
@@ -27,9 +30,10 @@ const MAX_NAMED: usize = 3;
 /// --node-not-ready-grace.
 const GRACE: TimeDelta = TimeDelta::seconds(60);
 /// The reasons of Progressing for which a roll-out leaves nodes as they are.
-const STOPS: [(&str, Cause); 6] = [
+const STOPS: [(&str, Cause); 7] = [
     (AUTO_PAUSED, Cause::AutoPaused),
     (ROLLED_BACK, Cause::RolledBack),
+    (ROLLING_BACK, Cause::RollingBack),
     (NO_ELIGIBLE_NODES, Cause::NoEligibleNodes),
     (FROZEN, Cause::Frozen),
     (CANARY, Cause::Canary),
@@ -242,6 +246,8 @@ impl<'a> Judge<'a> {
             .of_node(on_node, new.is_some())
             .or_else(|| self.of_pods(on_node, new, old))
             .or_else(|| self.of_object())
+            .or_else(|| self.freeze(on_node, new, old))
+            .or_else(|| self.refusal().filter(|_| self.goes_on()))
             .or_else(|| behind.and_then(|_| self.hold(name, roll)))
             .or_else(|| self.refusal())
             .or_else(|| behind.and_then(|_| self.turn(roll)))
@@ -338,10 +344,38 @@ impl<'a> Judge<'a> {
         is_invalid.then(|| Reason::new(Cause::InvalidSpec, message(accepted)))
     }
 
+    /// That a user has frozen what would be next here: to delete the old pod, or to make one.
+    fn freeze(
+        &self,
+        on_node: &OnNode<'a>,
+        new: Option<&PodFacts>,
+        old: Option<&PodFacts>,
+    ) -> Option<Reason> {
+        let object = self.object;
+        let frozen = object.condition(FROZEN).filter(|it| it.status == "True")?;
+        let annotations = object.raw.metadata.annotations.as_ref();
+        let value = annotations.and_then(|all| all.get(FREEZE_ANNOTATION));
+        let asked = value.and_then(|value| Freeze::parse(value));
+        // These would leave a node that is behind as it is without a freeze, too.
+        let stops = [AUTO_PAUSED, ROLLED_BACK, NO_ELIGIBLE_NODES];
+        let applies = match old {
+            Some(_) => new.is_some() || !stops.contains(&object.progress()),
+            None => on_node.pods.is_empty() && asked == Some(Freeze::All),
+        };
+        let since = Some(frozen.last_transition_time);
+        applies.then(|| Reason::new(Cause::Frozen, &frozen.message).since(since))
+    }
+
+    /// Whether what holds the nodes ends by itself, unless the API server rejects a call.
+    fn goes_on(&self) -> bool {
+        [CANARY, ROLLING_BACK].contains(&self.object.progress())
+    }
+
     /// What keeps an old pod that serves.
     fn hold(&self, name: &str, roll: &Roll<'a>) -> Option<Reason> {
         let (object, strategy) = (self.object, self.strategy);
-        let mut stops = STOPS.into_iter();
+        let is_canary = object.progress() == CANARY && names_canary(&object.status, name);
+        let mut stops = STOPS.into_iter().filter(|_| !is_canary);
         if let Some((_, cause)) = stops.find(|(reason, _)| *reason == object.progress()) {
             let progressing = object.condition(PROGRESSING);
             let since = progressing.map(|it| it.last_transition_time);

@@ -116,10 +116,9 @@ async fn find(
     node: Option<&str>,
 ) -> Result<(Report, Vec<&'static str>), Failure> {
     let now = Utc::now();
-    let nodes = read::nodes(connection, now);
-    let pods = read::pods(connection, &object.name, now);
-    let (nodes, pods) = futures::future::join(nodes, pods).await;
-    let (nodes, pods) = (nodes?, pods?);
+    // The nodes last: that of a pod which is listed is among them, unless it is gone.
+    let pods = read::pods(connection, &object.name, now).await?;
+    let nodes = read::nodes(connection, now).await?;
     let mut missing = Vec::new();
     missing.extend(nodes.is_none().then_some("nodes"));
     let Some(pods) = pods else {

@@ -2,16 +2,23 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
-use my_operator::kinds::mydaemonset::names::{NAME_LABEL, REVISION_LABEL};
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use my_operator::kinds::mydaemonset::names::{FREEZE_ANNOTATION, NAME_LABEL, REVISION_LABEL};
 use serde_json::{Value, json};
 
 use super::cause::{ADVICE, Cause};
 use super::explain::{Finding, Report, explain};
 use super::facts::{Fleet, NodeFacts, PodFacts, Warning};
+use super::find;
+use crate::connection::Connection;
 use crate::mydaemonset::object::Object;
 
 /// When all that is injected began.
@@ -32,6 +39,7 @@ fn time(text: &str) -> DateTime<Utc> {
 struct Scene {
     spec: Value,
     status: Value,
+    annotations: Value,
     is_deleted: bool,
     nodes: Vec<Value>,
     pods: Vec<Value>,
@@ -43,6 +51,7 @@ impl Scene {
         let mut scene = Self {
             spec: json!({"image": "nginx:1.29"}),
             status: json!({"observedGeneration": 3, "conditions": []}),
+            annotations: json!({}),
             is_deleted: false,
             nodes: Vec::new(),
             pods: Vec::new(),
@@ -109,6 +118,12 @@ impl Scene {
         );
     }
 
+    /// That a user has frozen the object with this value of the annotation, and that the operator says so.
+    fn frozen(&mut self, value: &str) {
+        self.annotations = json!({FREEZE_ANNOTATION: value});
+        self.condition("Frozen", "True", "Frozen", value);
+    }
+
     /// That the API server refuses what the operator wants.
     fn refused(&mut self, reason: &str, message: &str) {
         self.condition("Degraded", "True", reason, message);
@@ -119,19 +134,22 @@ impl Scene {
             json!([{"key": key, "value": "yes", "effect": effect, "timeAdded": BEGAN}]);
     }
 
+    /// The object with this status.
+    fn object(&self, status: &Value) -> Option<Object> {
+        let mut raw = json!({
+            "apiVersion": "apps.zhongmingmao.io/v1beta1", "kind": "MyDaemonSet",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "generation": 3,
+                "annotations": self.annotations},
+            "spec": self.spec, "status": status,
+        });
+        if self.is_deleted {
+            raw["metadata"]["deletionTimestamp"] = json!(BEGAN);
+        }
+        Object::decode(serde_json::from_value(raw).unwrap()).ok()
+    }
+
     fn report(&self, asked: Option<&str>) -> Option<Report> {
-        let object = |status: &Value| {
-            let mut raw = json!({
-                "apiVersion": "apps.zhongmingmao.io/v1beta1", "kind": "MyDaemonSet",
-                "metadata": {"name": "web", "namespace": "shop", "uid": "u", "generation": 3},
-                "spec": self.spec, "status": status,
-            });
-            if self.is_deleted {
-                raw["metadata"]["deletionTimestamp"] = json!(BEGAN);
-            }
-            Object::decode(serde_json::from_value(raw).unwrap()).ok()
-        };
-        let revision = object(&Value::Null)?.revision();
+        let revision = self.object(&Value::Null)?.revision();
         let dated = |value: &Value| -> Value {
             let text = value.to_string().replace(NEW, &revision);
             serde_json::from_str(&text).unwrap()
@@ -152,7 +170,7 @@ impl Scene {
             }
         }
         Some(explain(
-            &object(&dated(&self.status))?,
+            &self.object(&dated(&self.status))?,
             &fleet,
             asked,
             now(),
@@ -279,6 +297,20 @@ const CASES: &[(Cause, Injection)] = &[
         scene.status["updateRevision"] = json!(NEW);
         scene.old();
     }),
+    (Cause::AutoPaused, |scene| {
+        scene.condition("Progressing", "False", "AutoPaused", "failed on m (Error)");
+        scene.frozen("since 1");
+        scene.old();
+    }),
+    (Cause::RollingBack, |scene| {
+        scene.condition("Progressing", "True", "RollingBack", "the pods go back");
+        scene.old();
+    }),
+    (Cause::DeleteRefused, |scene| {
+        scene.condition("Progressing", "True", "RollingBack", "the pods go back");
+        scene.refused("DeleteRefused", "no");
+        scene.old();
+    }),
     (Cause::RolledBack, |scene| {
         scene.condition("Progressing", "False", "RolledBack", "went back");
         scene.old();
@@ -291,8 +323,32 @@ const CASES: &[(Cause, Injection)] = &[
         scene.condition("Progressing", "False", "Frozen", "frozen");
         scene.old();
     }),
+    (Cause::Frozen, |scene| {
+        // Not everything is held yet, so Progressing has another reason.
+        scene.frozen("since 1");
+        scene.old();
+    }),
+    (Cause::Frozen, |scene| {
+        scene.condition("Progressing", "True", "RollingBack", "the pods go back");
+        scene.frozen("since 1");
+        scene.old();
+    }),
+    (Cause::Frozen, |scene| {
+        // The old pod is not deleted beside the new one either.
+        scene.frozen("since 1");
+        scene.old();
+        scene.new_pod(ready());
+    }),
+    (Cause::Frozen, |scene| scene.frozen("all since 1")),
+    // Missing pods are made.
+    (Cause::Undetermined, |scene| scene.frozen("since 1")),
     (Cause::Canary, |scene| {
         scene.condition("Progressing", "True", "Canary", "soaks on m");
+        scene.old();
+    }),
+    (Cause::QuotaExceeded, |scene| {
+        scene.condition("Progressing", "True", "Canary", "soaks on m");
+        scene.refused("FailedCreate", "exceeded quota: few, requested: pods=1");
         scene.old();
     }),
     (Cause::WaitingForApproval, |scene| {
@@ -312,6 +368,14 @@ const CASES: &[(Cause, Injection)] = &[
         scene.old();
     }),
     (Cause::WaitingTurn, |scene| {
+        scene.node("m");
+        scene.pod("m", NEW, waiting("ContainerCreating", ""));
+        scene.old();
+    }),
+    (Cause::WaitingTurn, |scene| {
+        // It is a canary itself.
+        let words = "revision x is available on 0 of 2 canaries: m, n; not yet on m, n";
+        scene.condition("Progressing", "True", "Canary", words);
         scene.node("m");
         scene.pod("m", NEW, waiting("ContainerCreating", ""));
         scene.old();
@@ -470,6 +534,7 @@ fn a_cause_has_the_words_and_the_instant_of_what_shows_it() {
         ),
         (Cause::Unobserved, None, ""),
         (Cause::AutoPaused, began, "failed on m (Error)"),
+        (Cause::RollingBack, began, "the pods go back"),
         (Cause::Partition, None, "partition 1"),
         (Cause::WaitingTurn, None, "maxUnavailable 1 first: m"),
         (Cause::Terminating, Some(time("2026-01-01T00:59:50Z")), ""),
@@ -586,6 +651,37 @@ fn the_unmet_requirement_of_an_affinity_is_named() {
             (Cause::NotEligible, words)
         );
     }
+}
+
+#[tokio::test]
+async fn a_node_that_joins_between_the_reads_is_not_gone() {
+    let scene = Scene::with(|scene| {
+        scene.old();
+    });
+    let object = scene.object(&scene.status).unwrap();
+    // The node is there from the moment on at which the pods are listed.
+    let has_joined = AtomicBool::new(false);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let items = if request.uri().path().ends_with("/pods") {
+            has_joined.store(true, Ordering::Relaxed);
+            scene.pods.clone()
+        } else if has_joined.load(Ordering::Relaxed) {
+            scene.nodes.clone()
+        } else {
+            Vec::new()
+        };
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+        let answer = Response::new(Body::from(list.to_string().into_bytes()));
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let connection = Connection {
+        client: Client::new(service, "shop"),
+        namespace: "shop".to_owned(),
+        server: "server:6443".to_owned(),
+    };
+    let (report, missing) = find(&connection, &object, None).await.unwrap();
+    let causes: Vec<Cause> = report.findings.iter().map(|it| it.reason.cause).collect();
+    assert_eq!((causes, missing), (vec![Cause::Undetermined], vec![]));
 }
 
 /// Replaces some of the values by others that a client may store, or that no client may.

@@ -2,7 +2,7 @@
 
 /// What is frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freeze {
+pub enum Freeze {
     /// No pod that runs is deleted. Missing pods are still made, as are those that have ended.
     Deletions,
     /// No pod is made either.
@@ -12,7 +12,7 @@ pub(crate) enum Freeze {
 impl Freeze {
     /// What a value of the annotation asks for. The text after `all` and a blank is for people, and for the program that
     /// waits until the status repeats it.
-    pub(crate) fn parse(value: &str) -> Option<Self> {
+    pub fn parse(value: &str) -> Option<Self> {
         let first = value.split_whitespace().next();
         match first {
             None | Some("false") => None,

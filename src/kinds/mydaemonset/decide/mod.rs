@@ -13,7 +13,7 @@
 pub(super) mod canary;
 mod candidates;
 pub(super) mod decision;
-pub(super) mod freeze;
+pub mod freeze;
 pub(super) mod input;
 pub(crate) mod node;
 pub(super) mod observed;
