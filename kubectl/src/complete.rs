@@ -183,7 +183,7 @@ fn revisions<'a>(search: &'a Search<'a>) -> Found<'a> {
 }
 
 impl Search<'_> {
-    /// The names that begin with what was typed, but for those that are given already. There may be more than there is
+    /// The names that begin with what was typed, except those that are given already. There may be more than there is
     /// time for: what was found by then is better than nothing.
     async fn names<K>(&self, api: Api<K>) -> Result<Vec<String>, Failure>
     where

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use crate::at::shell_word;
 use crate::{PROGRAMS, complete};
 
 /// The flag that makes the links, for a folder that has the program already. It is in no help.
@@ -49,20 +50,21 @@ fn names() -> impl Iterator<Item = String> {
 
 /// What to do about a folder that lacks the file.
 fn no_program(folder: &Path, program: &Path) -> io::Error {
+    let quoted = |path: &Path| shell_word(&path.display().to_string());
     let this = std::env::current_exe().unwrap_or_else(|_| PROGRAM.into());
     let (problem, make) = if folder.is_dir() {
         ("has no", String::new())
     } else {
         (
             "does not exist and so has no",
-            format!("mkdir -p {} && ", folder.display()),
+            format!("mkdir -p {} && ", quoted(folder)),
         )
     };
     let text = format!(
         "links in {}, which {problem} {PROGRAM}: copy it there first: {make}cp {} {}",
         folder.display(),
-        this.display(),
-        program.display()
+        quoted(&this),
+        quoted(program)
     );
     io::Error::new(ErrorKind::NotFound, text)
 }
@@ -134,13 +136,15 @@ mod tests {
     #[test]
     fn a_folder_that_does_not_exist_is_made_by_the_command_that_the_error_gives() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = parent.path().join("a/b");
+        let folder = parent.path().join("a b/c");
         let error = Failure::from(write(&folder).unwrap_err()).to_string();
         let place = folder.display();
         let start = format!(
-            "error: cannot write links in {place}, which does not exist and so has no kubectl-at: copy it there first: mkdir -p {place} && cp "
+            "error: cannot write links in {place}, which does not exist and so has no kubectl-at: copy it there first: mkdir -p '{place}' && cp "
         );
         assert!(error.starts_with(&start), "{error}");
+        let end = format!(" '{place}/kubectl-at'");
+        assert!(error.ends_with(&end), "{error}");
         assert!(!folder.exists());
     }
 }

@@ -27,4 +27,5 @@ mod when;
 mod zone;
 
 pub(crate) use object::KIND;
+pub(crate) use quote::word as shell_word;
 pub(crate) use source::SOURCES;

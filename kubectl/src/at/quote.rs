@@ -24,7 +24,7 @@ pub(super) fn prefix(program: &str) -> &'static str {
 }
 
 /// One word. Within single quotes a shell changes nothing; a single quote itself stands outside of them.
-pub(super) fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:@%+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();

@@ -101,6 +101,12 @@ impl Follower {
             let over = *self.ended.borrow();
             let pause = match self.piece(!over).await {
                 Ok(()) if over => return Ok(()),
+                // An empty log is that of a pod without a node, or of a container that has written nothing: the pod says.
+                Ok(()) if self.progress == Progress::default() => {
+                    self.report_waiting().await;
+                    complete = self.pod.last.is_none();
+                    if complete { REOPEN } else { PAUSE }
+                }
                 Ok(()) => {
                     complete = true;
                     REOPEN
@@ -179,10 +185,6 @@ impl Follower {
         let mut stream = Box::pin(stream);
         self.is_open = true;
         self.waits(None).await;
-        // It has started, so it waits for nothing any more.
-        if std::mem::take(&mut self.pod).reported.is_some() {
-            let _ = self.sender.send(News::PodWaits(None)).await;
-        }
         let mut piece = Piece::new(&self.progress);
         let mut buffer = vec![0; 16 * 1024];
         loop {
@@ -196,6 +198,10 @@ impl Follower {
             let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
                 return Ok(());
             };
+            // It has started, so it waits for nothing any more.
+            if std::mem::take(&mut self.pod).reported.is_some() {
+                let _ = self.sender.send(News::PodWaits(None)).await;
+            }
             let new = piece.read(bytes, &mut self.progress);
             if !new.is_empty() && self.sender.send(News::Log(new)).await.is_err() {
                 return Ok(());
@@ -234,10 +240,17 @@ mod tests {
                 // The answer to a request for the metadata alone, and to one for the pod.
                 let state = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
                 let container = json!({"name": "at", "state": state, "image": "", "imageID": "", "ready": false, "restartCount": 0});
-                let conditions = json!([{"type": "PodScheduled", "status": "True"}]);
+                let scheduled = if code == 204 {
+                    json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"})
+                } else {
+                    json!({"type": "PodScheduled", "status": "True"})
+                };
+                let conditions = json!([scheduled]);
                 let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
                     "status": {"conditions": conditions, "containerStatuses": [container]}});
                 (200, pod.to_string())
+            } else if code == 204 {
+                (204, String::new())
             } else if code == 200 {
                 (200, "2026-11-27T12:00:00Z hello\n".to_owned())
             } else {
@@ -299,6 +312,22 @@ mod tests {
             unreachable!()
         };
         assert_eq!(text, "ErrImagePull: at/x waits: not found");
+        status.store(200, Ordering::Relaxed);
+        assert!(matches!(next(&mut inbox).await, News::PodWaits(None)));
+        assert!(matches!(next(&mut inbox).await, News::Log(_)));
+    }
+
+    /// The API server answers so at once.
+    #[tokio::test]
+    async fn a_pod_without_a_node_has_an_empty_log_and_a_line_all_the_same() {
+        let status = Arc::new(AtomicU16::new(204));
+        let (sender, mut inbox) = mpsc::channel(4);
+        let (_handle, follower) = follower(&connection(&status), &started(), sender);
+        tokio::spawn(follower);
+        let News::PodWaits(Some(text)) = next(&mut inbox).await else {
+            unreachable!()
+        };
+        assert_eq!(text, "Unschedulable: at/x waits: 0/3 nodes");
         status.store(200, Ordering::Relaxed);
         assert!(matches!(next(&mut inbox).await, News::PodWaits(None)));
         assert!(matches!(next(&mut inbox).await, News::Log(_)));
