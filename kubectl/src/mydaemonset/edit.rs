@@ -75,7 +75,11 @@ pub(crate) fn pause(object: &Object) -> Result<Edit, String> {
 /// spec change meanwhile, it has no effect.
 pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
     let is_paused = object.strategy().paused;
-    let stopped = object.stopped();
+    let failed = object.is_undone().then(|| object.revision());
+    // To let a paused way back go on is not to ask for the revision that failed.
+    let stopped = object
+        .stopped()
+        .filter(|revision| !is_paused || failed.as_ref() != Some(revision));
     if !is_paused && stopped.is_none() {
         return Err(error(object, "is not paused"));
     }
@@ -84,6 +88,10 @@ pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
         fields = rolling("paused", false.into());
     }
     if let Some(revision) = stopped {
+        if failed.as_ref() == Some(&revision) {
+            // It was approved before it failed.
+            fields["metadata"]["annotations"][APPROVE_ANNOTATION] = Value::Null;
+        }
         fields["metadata"]["annotations"][RESUME_ANNOTATION] = revision.into();
     }
     Ok(Edit::merge(object, fields, "resumed"))
@@ -261,6 +269,39 @@ mod tests {
         let (both, _) = merge(resume(&stopped(&json!({"paused": true}))));
         assert_eq!(both["metadata"]["annotations"], annotation);
         assert_eq!(both["spec"], by_hand["spec"]);
+    }
+
+    #[test]
+    fn a_resume_of_a_paused_way_back_does_not_try_the_failed_revision_again() {
+        let undone = |rolling: &Value, reason: &str, failed: &Value| {
+            let spec = json!({"image": "nginx:1.29", "updateStrategy": {"rollingUpdate": rolling}});
+            let condition = json!({"type": "Progressing", "status": "False", "reason": reason,
+                "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let status = json!({"updateRevision": "5djmrzzhj3", "failedRevisions": failed,
+                "completeRevisions": ["before"], "conditions": [condition]});
+            let (patch, _) = merge(resume(&object(&spec, &status)));
+            patch
+        };
+        let (runs, paused) = (json!({}), json!({"paused": true}));
+        let one = json!(["5djmrzzhj3"]);
+        let unpaused = undone(&paused, "Paused", &one);
+        assert_eq!(
+            unpaused,
+            json!({"metadata": {"uid": "u"}, "spec": {"updateStrategy": {"rollingUpdate": {"paused": false}}}})
+        );
+        let annotations = |patch: Value| patch["metadata"]["annotations"].clone();
+        let again = annotations(undone(&runs, "RolledBack", &one));
+        assert_eq!(
+            again,
+            json!({"apps.zhongmingmao.io/resume-revision": "5djmrzzhj3", "apps.zhongmingmao.io/approve-revision": null})
+        );
+        // The way back has stopped itself: that is what goes on.
+        let back = json!({"apps.zhongmingmao.io/resume-revision": "before"});
+        let two = json!(["5djmrzzhj3", "before"]);
+        for rolling in [&runs, &paused] {
+            assert_eq!(annotations(undone(rolling, "AutoPaused", &two)), back);
+            assert_eq!(annotations(undone(rolling, "NoEligibleNodes", &one)), back);
+        }
     }
 
     fn on_canary(reason: &str, revision: &str) -> Object {

@@ -8,7 +8,7 @@ use super::crd::{FailedNode, MyDaemonSetStatus};
 use super::decide::freeze::Freeze;
 use super::decide::observed::{Excluded, Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
-use super::decide::undo::Undo;
+use super::decide::undo::{self, Undo};
 use super::names::{FREEZE_ANNOTATION, MIGRATION_ANNOTATION};
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
@@ -395,8 +395,12 @@ fn complete_revisions(input: &StatusInput<'_>) -> Vec<String> {
     all.take(COMPLETE_REVISIONS).map(str::to_owned).collect()
 }
 
-/// The newest revision, if it has passed its canary and its roll-out is not at its end.
+/// The newest revision, if it has passed its canary and its roll-out is not at its end. One that failed and is undone has
+/// to pass it again.
 fn promoted_revision(input: &StatusInput<'_>) -> Option<String> {
+    if matches!(input.undo, Undo::To(_)) {
+        return None;
+    }
     let canary = input.observed.canary.as_ref();
     let passes = canary.is_some_and(|canary| canary.passed);
     let is_promoted = passes || has_passed_canary(input.previous, input.update);
@@ -465,8 +469,7 @@ fn progress(input: &StatusInput<'_>) -> State {
         return not_stored(input);
     }
     if observed.no_node {
-        let message = no_node(observed, input.target());
-        return State::of(false, NO_ELIGIBLE_NODES, message);
+        return State::of(false, NO_ELIGIBLE_NODES, no_node(input));
     }
     if let Undo::To(target) = input.undo {
         return going_back(input, target, before);
@@ -673,14 +676,20 @@ fn excluded(observed: &Observed, update: &str) -> Option<String> {
 }
 
 /// That the newest revision would take every pod away, and why.
-fn no_node(observed: &Observed, update: &str) -> String {
-    let nodes = match observed.excluded.count() {
+fn no_node(input: &StatusInput<'_>) -> String {
+    let (excluded, target) = (input.observed.excluded, input.target());
+    let nodes = match excluded.count() {
         1 => "the pod on 1 node stays".to_owned(),
         more => format!("the pods on {more} nodes stay"),
     };
-    let reasons = obstacles(observed.excluded);
+    let reasons = obstacles(excluded);
+    let change = match input.undo {
+        // An undo leads to the same revision.
+        Undo::To(_) => "the spec changes",
+        Undo::No | Undo::IfItFails(_) => "the spec changes (kubectl mydaemonset undo)",
+    };
     format!(
-        "no node is eligible for revision {update} ({reasons}): {nodes} until the spec changes (kubectl mydaemonset undo) or the roll-out is resumed (kubectl mydaemonset resume), which deletes them"
+        "no node is eligible for revision {target} ({reasons}): {nodes} until {change} or the roll-out is resumed (kubectl mydaemonset resume), which deletes them"
     )
 }
 
@@ -770,13 +779,18 @@ pub fn is_undone(status: &MyDaemonSetStatus, update: &str) -> bool {
 
 /// The revision that a user may resume, if the operator stopped its roll-out. `update` is that of the spec.
 pub fn resumable<'a>(status: &'a MyDaemonSetStatus, update: &'a str) -> Option<&'a str> {
+    let progressing = condition::get(&status.conditions, PROGRESSING);
+    let reason = progressing.map_or("", |c| c.reason.as_str());
     if is_undone(status, update) {
-        // The way back, if that was stopped.
-        return status.failed_revisions.last().map(String::as_str);
+        return if reason == NO_ELIGIBLE_NODES {
+            undo::target(&status.complete_revisions, update, |_| true)
+        } else {
+            // The way back, if that failed.
+            status.failed_revisions.last().map(String::as_str)
+        };
     }
-    let reason = &condition::get(&status.conditions, PROGRESSING)?.reason;
     let is_same = status.update_revision.as_deref() == Some(update);
-    (is_same && STOPS.contains(&reason.as_str())).then_some(update)
+    (is_same && STOPS.contains(&reason)).then_some(update)
 }
 
 /// Whether the roll-out that leads to `target` was stopped when the operator last looked. `update` is the revision of the
@@ -1310,6 +1324,13 @@ mod tests {
         assert_eq!(reasons(&promoted, &later), [""; 0]);
         let done = next_of(&later, &complete(3), strategy(), "new", 3);
         assert_eq!(done.promoted_revision, None);
+        // Nor does it count after an undo, should a user have the revision tried again.
+        let going = Observed {
+            undone: 1,
+            ..under_way()
+        };
+        let undone = next_back(&later, &going, Undo::To("old"));
+        assert_eq!(undone.promoted_revision, None);
     }
 
     #[test]
@@ -1876,6 +1897,20 @@ mod tests {
         assert_eq!(resumable(&status, "newer"), None);
         let events: Vec<_> = events(&none(), &status).iter().map(|e| e.reason).collect();
         assert_eq!(events, [NO_ELIGIBLE_NODES]);
+        // On the way back it is the other revision that takes every pod away, and that a user resumes.
+        let failed = MyDaemonSetStatus {
+            update_revision: Some("new".into()),
+            failed_revisions: vec!["new".into()],
+            complete_revisions: vec!["old".into()],
+            ..none()
+        };
+        let back = next_back(&failed, &held, Undo::To("old"));
+        assert_eq!(state(&back), NO_ELIGIBLE_NODES);
+        let text = "no node is eligible for revision old (nodeSelector does not match: 4): the pods on 4 nodes stay until the spec changes or ";
+        assert!(progressing(&back).starts_with(text));
+        assert_eq!(resumable(&back, "new"), Some("old"));
+        let rolling = next_back(&failed, &under_way(), Undo::To("old"));
+        assert_eq!(resumable(&rolling, "new"), Some("new"));
     }
 
     #[test]
