@@ -212,7 +212,8 @@ pub struct AutoPause {
 }
 
 /// Which nodes get a new revision first, and when the others follow. Nodes that join meanwhile get the older revision. The
-/// revision of the last roll-out that was completed needs no canary: an undo goes to all nodes.
+/// revisions of the last two roll-outs that were completed (status.completeRevisions) need no canary: an undo goes to all
+/// nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Canary {
@@ -280,7 +281,8 @@ pub struct MyDaemonSetStatus {
     /// its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
-    /// The revision of the present spec, once it has passed its canary or was approved and until its roll-out is completed.
+    /// The revision of the present spec, once it has passed its canary or was approved and until its roll-out is completed,
+    /// or it failed and the pods go back from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted_revision: Option<String>,
     /// The nodes that the roll-out was stopped for (Progressing=False, AutoPaused), or undone, the first 20.

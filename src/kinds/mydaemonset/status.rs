@@ -515,11 +515,11 @@ fn going_back(input: &StatusInput<'_>, target: &str, before: Option<&Condition>)
         let message = format!("{failed}; {}", held.message);
         return State::of(held.status, held.reason, message);
     }
-    // As after any roll-out, a pod that is unavailable for a while does not start it again.
+    // A node that joins, or a pod that is lost, does not start it again: it gets a pod of that revision all the same.
     let has_ended = before.is_some_and(|c| c.reason == ROLLED_BACK)
         && input.previous.update_revision.as_deref() == Some(input.update);
-    let missing = observed.updated < observed.desired;
-    if !observed.complete && (missing || !has_ended) {
+    let stays = has_ended && observed.undone == 0;
+    if !observed.complete && !stays {
         let rolling = rolling_out(observed, target);
         let message = format!("{failed}: the pods go back to revision {target}; {rolling}");
         return State::of(true, ROLLING_BACK, message);
@@ -549,7 +549,7 @@ fn not_stored(input: &StatusInput<'_>) -> State {
 fn on_canary(input: &StatusInput<'_>) -> Option<State> {
     let (observed, update) = (input.observed, input.update);
     let canary = observed.canary.as_ref()?;
-    if input.strategy.paused || canary.is_partitioned {
+    if input.strategy.paused || input.frozen.is_some() || canary.is_partitioned {
         return None;
     }
     if canary.passed {
@@ -809,6 +809,13 @@ pub(crate) fn was_stopped(status: &MyDaemonSetStatus, update: &str, target: &str
 /// Whether that revision has passed its canary, and its roll-out is not at its end.
 pub(crate) fn has_passed_canary(status: &MyDaemonSetStatus, update: &str) -> bool {
     status.promoted_revision.as_deref() == Some(update)
+}
+
+/// Whether that revision is to reach all nodes at once. One whose roll-out was completed has been on all of them, and an
+/// undo must not wait.
+pub(crate) fn needs_no_canary(status: &MyDaemonSetStatus, update: &str) -> bool {
+    let mut complete = status.complete_revisions.iter();
+    has_passed_canary(status, update) || complete.any(|hash| hash == update)
 }
 
 /// Whether the newest revision is on its canaries, and whether it is available on all of them.
@@ -1272,7 +1279,26 @@ mod tests {
             shown(&soaked, strategy()),
             (text.to_owned(), Some(true), stands, notes)
         );
-        // A user's pause comes first.
+        // A freeze and a user's pause come first.
+        let frozen = next(&StatusInput {
+            previous: &none(),
+            generation: Some(2),
+            observed: &soaks,
+            strategy: strategy(),
+            update: "new",
+            undo: Undo::No,
+            frozen: Some(Frozen {
+                freeze: Freeze::Deletions,
+                value: "by me",
+                is_settled: true,
+            }),
+            current: "old",
+            stored: true,
+            refusal: None,
+            now: at(1),
+        });
+        let found = (super::paused(&frozen), on_canaries(&frozen));
+        assert_eq!(found, (Some(FROZEN), None));
         let paused = Strategy {
             paused: true,
             ..strategy()
@@ -1855,15 +1881,21 @@ mod tests {
         assert_eq!(done.complete_revisions, ["old"]);
         assert!(conditions(&done).contains(&"Stalled=True/RolledBack".to_owned()));
         assert_eq!(reasons(&under_way, &done), [ROLLED_BACK]);
-        // A pod that fails after that does not begin it again, and another spec ends it.
-        let ailing = Observed {
-            complete: false,
-            available: 2,
-            ..complete(3)
-        };
+        // A pod that fails or is lost after that, or a node that joins, does not begin it again; another spec ends it.
+        for updated in [3, 2] {
+            let ailing = Observed {
+                complete: false,
+                available: 2,
+                updated,
+                ..complete(3)
+            };
+            let later = next_back(&done, &ailing, Undo::To("old"));
+            assert_eq!(state(&later), ROLLED_BACK);
+            assert_eq!(reasons(&done, &later), [""; 0]);
+        }
         assert_eq!(
-            state(&next_back(&done, &ailing, Undo::To("old"))),
-            ROLLED_BACK
+            state(&next_back(&done, &going, Undo::To("old"))),
+            ROLLING_BACK
         );
         assert!(was_stopped(&done, "new", "new"), "the way back is lost");
         assert!(!was_stopped(&done, "new", "old") && !was_stopped(&done, "old", "old"));

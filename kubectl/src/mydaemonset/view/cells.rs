@@ -6,6 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
 use my_operator::kinds::mydaemonset::observe::node::NodeView;
 use my_operator::kinds::mydaemonset::observe::pod::PodView;
+use my_operator::kinds::mydaemonset::status::FROZEN;
 
 use crate::mydaemonset::object::Object;
 use crate::terminal::Style;
@@ -262,12 +263,13 @@ impl Judge {
 }
 
 /// Marks the nodes that stay on their revision: all that are behind or, under a partition, the last by name. Where canaries
-/// soak, all others wait for them.
+/// soak, all others wait for them. A freeze holds the canaries too.
 fn hold(cells: &mut [NodeCell], object: &Object) {
     let strategy = object.strategy();
     // Until each canary has the revision, which nodes are still to get it is not known here.
     let is_soaking = object.on_canaries() == Some(true);
-    let stands = strategy.paused || object.stopped().is_some() || is_soaking;
+    let waits = is_soaking || object.progress() == FROZEN;
+    let stands = strategy.paused || object.stopped().is_some() || waits;
     let all = strategy.on_delete || stands;
     let limit = if all { cells.len() } else { strategy.partition };
     let behind = cells.iter_mut().rev().filter(|node| node.cell == Cell::Old);
@@ -443,6 +445,16 @@ mod tests {
         );
         assert_eq!(cells(json!({"type": "OnDelete"})), [held, held, held, new]);
         assert_eq!(cells(json!({})), [old, old, old, new]);
+    }
+
+    #[test]
+    fn a_freeze_holds_the_nodes_that_are_behind() {
+        let pods = vec![pod("n", "old", true)];
+        let fleet = fleet(&[node("n", false, false)], pods);
+        let condition = json!({"type": "Progressing", "status": "False", "reason": "Frozen",
+            "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let frozen = object(&spec(), &json!({"conditions": [condition]}));
+        assert_eq!(fleet.cells(&frozen, None, now())[0].cell, Cell::Held);
     }
 
     #[test]

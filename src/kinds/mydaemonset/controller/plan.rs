@@ -12,7 +12,7 @@ use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::RevisionView;
-use crate::kinds::mydaemonset::status::has_passed_canary;
+use crate::kinds::mydaemonset::status::needs_no_canary;
 
 /// What to do, and what else follows from the same observations.
 pub(super) struct Plan {
@@ -62,7 +62,7 @@ pub(super) fn plan(
         canary: spec
             .canary
             .as_ref()
-            .filter(|_| !has_passed_canary(before, update)),
+            .filter(|_| !needs_no_canary(before, update)),
         approved: pass.object.approve.as_deref() == Some(update),
     });
     memory.rollout = Some(state);

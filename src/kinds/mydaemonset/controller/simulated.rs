@@ -1633,3 +1633,21 @@ async fn a_freeze_waits_for_calls_whose_outcome_is_unknown() {
     sleep(SETTLED).await;
     assert_eq!(world.condition("Frozen").unwrap().0, "True");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_undo_of_a_completed_roll_out_does_not_wait_for_a_canary() {
+    let world = World::running(4, &json!({})).await;
+    world.set_image("a:2");
+    sleep(SETTLED).await;
+    assert_eq!(world.condition("Progressing").unwrap().1, "Complete");
+    let canary = json!({"canary": {"soakSeconds": 86400}});
+    world.patch(&json!({"spec": {"updateStrategy": {"rollingUpdate": canary}}}));
+    world.set_image("a:1");
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:1"), 4);
+    // One that was completed nowhere does.
+    world.set_image("a:3");
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:3"), 1);
+    assert_eq!(world.condition("Progressing").unwrap().1, "Canary");
+}

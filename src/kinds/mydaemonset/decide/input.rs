@@ -93,15 +93,15 @@ pub(crate) struct RolloutInput<'a> {
     /// What a user has frozen.
     pub(crate) freeze: Option<Freeze>,
     pub(crate) now: DateTime<Utc>,
-    /// The canary that the spec asks for, unless the status says that the newest revision has passed it.
+    /// The canary that the spec asks for, unless the status says that the newest revision needs none.
     pub(crate) canary: Option<&'a Canary>,
     /// Whether a user ended the canary of the newest revision.
     pub(crate) approved: bool,
 }
 
 impl<'a> RolloutInput<'a> {
-    /// The canary that the newest revision has to pass before more nodes get it. The revision of the last completed roll-out
-    /// has none: an undo must not wait.
+    /// The canary that the newest revision has to pass before more nodes get it. The revision of the last completed
+    /// roll-out has none: an undo must not wait.
     pub(crate) fn canary(&self) -> Option<&'a Canary> {
         let revisions = &self.revisions;
         let is_new = revisions.stored && revisions.update != revisions.current;
