@@ -101,10 +101,11 @@ pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
 /// meanwhile, it has no effect.
 pub(crate) fn approve(object: &Object) -> Result<Edit, String> {
     check_strategy(object, "an approval")?;
-    if object.on_canaries().is_none() {
+    let operation = if object.holds_its_canaries() {
+        "approved, and held until it is resumed or thawed"
+    } else if object.on_canaries().is_none() {
         return Err(error(object, "is not on its canaries"));
-    }
-    let operation = if object.progress() == WAITING_FOR_APPROVAL {
+    } else if object.progress() == WAITING_FOR_APPROVAL {
         "approved"
     } else {
         "approved before its soak was over"
@@ -326,6 +327,19 @@ mod tests {
         assert_eq!(operation, "approved");
         let (_, early) = merge(approve(&on_canary("Canary", "5djmrzzhj3")));
         assert_eq!(early, "approved before its soak was over");
+        for held in ["Paused", "Frozen"] {
+            let (held, operation) = merge(approve(&on_canary(held, "5djmrzzhj3")));
+            assert_eq!(held, patch);
+            assert_eq!(
+                operation,
+                "approved, and held until it is resumed or thawed"
+            );
+        }
+        let mut passed = on_canary("Paused", "5djmrzzhj3");
+        passed.status.promoted_revision = Some("5djmrzzhj3".to_owned());
+        let mut complete = on_canary("Paused", "5djmrzzhj3");
+        complete.status.complete_revisions = vec!["5djmrzzhj3".to_owned()];
+        assert!(approve(&passed).is_err() && approve(&complete).is_err());
         for other in [
             plain(),
             on_canary("RollingOut", "5djmrzzhj3"),

@@ -152,8 +152,7 @@ async fn wait(
             writeln!(io::stdout(), "{name} {what} (namespace {namespace})")?;
             return Ok(());
         }
-        if now.state() == INVALID {
-            let text = "is invalid: the operator does not act on it, and acknowledges nothing";
+        if let Some(text) = obstacle(&now, value) {
             return Err(Failure::Message(error(object, text)));
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -170,6 +169,22 @@ fn is_acknowledged(object: &Object, value: Option<&str>) -> bool {
     match value {
         Some(value) => frozen.is_some_and(|c| c.status == "True" && c.message.ends_with(value)),
         None => frozen.is_none(),
+    }
+}
+
+/// Why the operator will not acknowledge it, if that is known.
+fn obstacle(object: &Object, value: Option<&str>) -> Option<&'static str> {
+    let metadata = &object.raw.metadata;
+    let annotations = metadata.annotations.as_ref();
+    let present = annotations.and_then(|all| all.get(FREEZE_ANNOTATION));
+    if metadata.deletion_timestamp.is_some() {
+        Some("is being deleted: the operator does not act on it, and acknowledges nothing")
+    } else if present.map(String::as_str) != value {
+        Some("was frozen or thawed by another client meanwhile: see its annotation, and repeat")
+    } else if object.state() == INVALID {
+        Some("is invalid: the operator does not act on it, and acknowledges nothing")
+    } else {
+        None
     }
 }
 
@@ -197,6 +212,36 @@ mod tests {
         let waits = with("False", "calls may still be carried out: since 2");
         assert!(!is_acknowledged(&waits, Some("since 2")));
         assert!(is_acknowledged(&object(&json!({}), &json!({})), None));
+    }
+
+    #[test]
+    fn what_will_not_be_acknowledged_is_said_at_once() {
+        let plain = object(&json!({}), &json!({}));
+        assert_eq!(obstacle(&plain, None), None);
+        let mut frozen = plain.clone();
+        let annotation = (FREEZE_ANNOTATION.to_owned(), "since 2".to_owned());
+        frozen.raw.metadata.annotations = Some([annotation].into());
+        assert_eq!(obstacle(&frozen, Some("since 2")), None);
+        for (object, value) in [
+            (&plain, Some("since 2")),
+            (&frozen, Some("since 1")),
+            (&frozen, None),
+        ] {
+            let text = obstacle(object, value).unwrap_or_default();
+            assert!(text.contains("another client"), "{text}");
+        }
+        let status = json!({"observedGeneration": 3, "state": "Invalid"});
+        let invalid = object(&json!({}), &status);
+        let text = obstacle(&invalid, None).unwrap_or_default();
+        assert!(text.starts_with("is invalid"), "{text}");
+        let leaving =
+            json!({"metadata": {"name": "web", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let leaving = serde_json::from_value(leaving).map(Object::decode);
+        let leaving = leaving.map(|object| object.map(|object| obstacle(&object, None)));
+        assert!(
+            matches!(leaving, Ok(Ok(Some(text))) if text.starts_with("is being deleted")),
+            "{leaving:?}"
+        );
     }
 
     #[test]

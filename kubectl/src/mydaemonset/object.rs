@@ -6,8 +6,8 @@ use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemo
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
 use my_operator::kinds::mydaemonset::revision::{Content, hash};
 use my_operator::kinds::mydaemonset::status::{
-    AVAILABLE, DEGRADED, INVALID, PROGRESSING, UNAVAILABLE, is_auto_paused, is_undone, on_canaries,
-    resumable,
+    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, is_auto_paused,
+    is_undone, on_canaries, resumable,
 };
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition};
 use serde::Deserialize as _;
@@ -136,6 +136,22 @@ impl Object {
     pub(crate) fn on_canaries(&self) -> Option<bool> {
         let is_this = self.status.update_revision.as_deref() == Some(&self.revision());
         on_canaries(&self.status).filter(|_| is_this)
+    }
+
+    /// Whether the present spec has a canary that it has not passed, and a pause or a freeze hides how far that is.
+    pub(crate) fn holds_its_canaries(&self) -> bool {
+        let revision = self.revision();
+        let status = &self.status;
+        let is_it = |hash: &Option<String>| hash.as_ref() == Some(&revision);
+        let strategy = self.spec.update_strategy.as_ref();
+        let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+        let is_held = [PAUSED, FROZEN].contains(&self.progress());
+        let is_over = is_it(&status.promoted_revision)
+            || is_it(&status.current_revision)
+            || status.complete_revisions.contains(&revision)
+            || self.is_undone();
+        let has_canary = rolling.is_some_and(|rolling| rolling.canary.is_some());
+        is_held && has_canary && is_it(&status.update_revision) && !is_over
     }
 
     /// Whether the revision of the present spec failed, and the pods went back from it by themselves, or do so.

@@ -42,7 +42,8 @@ pub const NO_ELIGIBLE_NODES: &str = "NoEligibleNodes";
 pub const COMPLETE: &str = "Complete";
 /// Reasons of `Progressing=False`: all nodes that still have an older revision are held.
 const ON_DELETE: &str = "OnDelete";
-const PAUSED: &str = "Paused";
+/// The same because of `paused`.
+pub const PAUSED: &str = "Paused";
 /// The same because of `partition`.
 pub const PARTITIONED: &str = "Partitioned";
 /// The same because the nodes are cordoned.
@@ -211,6 +212,7 @@ pub(crate) fn rejected(
         (ACCEPTED, Some(State::of(false, INVALID, why))),
         (STALLED, Some(stalled)),
         (RECONCILING, None),
+        (FROZEN, None),
     ];
     with(previous.clone(), wanted, None, generation, now)
 }
@@ -264,6 +266,8 @@ fn standing(
         (PROGRESSING, Some(waits.clone())),
         (RECONCILING, Some(waits)),
         (STALLED, None),
+        // A freeze is acknowledged where the operator acts.
+        (FROZEN, None),
     ];
     with(status, wanted, None, generation, now)
 }
@@ -775,6 +779,15 @@ pub fn is_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
 pub fn is_undone(status: &MyDaemonSetStatus, update: &str) -> bool {
     let failed = status.failed_revisions.first();
     failed.is_some_and(|failed| failed == update)
+}
+
+/// How many roll-outs are stopped since that revision is the spec's: its own, and the way back from it.
+pub(crate) fn times_stopped(status: &MyDaemonSetStatus, update: &str) -> usize {
+    if is_undone(status, update) {
+        status.failed_revisions.len()
+    } else {
+        is_auto_paused(status, update).into()
+    }
 }
 
 /// The revision that a user may resume, if the operator stopped its roll-out. `update` is that of the spec.
@@ -1986,7 +1999,15 @@ mod tests {
         // As after a thaw, a deletion whose answer is lost, and the same freeze again before the status was written.
         assert!(!is_frozen(&frozen(&so, "by me", false)));
         let thawed = next_of(&so, &under_way(), strategy(), "old", 3);
-        assert!(condition::get(&thawed.conditions, FROZEN).is_none());
+        // Where the annotation is not looked at, nothing is said of it.
+        let unseen = [
+            rejected(&so, Some(3), "no image", at(3)),
+            waiting(&so, Some(3), "new", at(3)),
+            migrating(&so, Some(3), "there", at(3)),
+        ];
+        for status in unseen.iter().chain([&thawed]) {
+            assert!(condition::get(&status.conditions, FROZEN).is_none());
+        }
     }
 
     #[test]
@@ -2008,6 +2029,8 @@ mod tests {
             "revision new failed, and so does the way back: revision old failed on b (Error): the roll-out is stopped"
         ));
         assert_eq!(stopped.failed_revisions, ["new", "old"]);
+        let times = [&none(), &begun, &stopped].map(|status| times_stopped(status, "new"));
+        assert_eq!(times, [0, 1, 2]);
         assert!(was_stopped(&stopped, "new", "old"));
         assert_eq!(next_back(&stopped, &failing, Undo::To("old")), stopped);
         // A user resumes it.

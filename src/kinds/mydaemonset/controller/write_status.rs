@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
 use crate::kinds::mydaemonset::names::CONTROLLER;
 use crate::kinds::mydaemonset::pass::{Scope, WrittenStatus};
-use crate::kinds::mydaemonset::status::{self, is_auto_paused, is_undone};
+use crate::kinds::mydaemonset::status::{self, times_stopped};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::{Error, call_status, if_there, write};
 
@@ -165,8 +165,7 @@ impl<'a> StatusWriter<'a> {
             }
         }
         let update = after.update_revision.as_deref().unwrap_or_default();
-        let has_stopped = |status| is_auto_paused(status, update) || is_undone(status, update);
-        if has_stopped(after) && !has_stopped(before) {
+        if times_stopped(after, update) > times_stopped(before, update) {
             metrics.auto_pauses.inc();
         }
     }
