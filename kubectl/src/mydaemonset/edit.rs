@@ -71,15 +71,20 @@ pub(crate) fn pause(object: &Object) -> Result<Edit, String> {
     ))
 }
 
+/// The revision of a stopped roll-out that a resume lets go on. To let a paused way back go on is not to ask for the
+/// revision that failed.
+pub(crate) fn resumed(object: &Object) -> Option<String> {
+    let is_paused = object.strategy().paused;
+    let is_asked_for =
+        |revision: &String| !(is_paused && object.is_undone() && *revision == object.revision());
+    object.stopped().filter(is_asked_for)
+}
+
 /// Lets a roll-out go on that a user paused or that stopped by itself. The annotation names the revision: should the
 /// spec change meanwhile, it has no effect.
 pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
     let is_paused = object.strategy().paused;
-    let failed = object.is_undone().then(|| object.revision());
-    // To let a paused way back go on is not to ask for the revision that failed.
-    let stopped = object
-        .stopped()
-        .filter(|revision| !is_paused || failed.as_ref() != Some(revision));
+    let stopped = resumed(object);
     if !is_paused && stopped.is_none() {
         return Err(error(object, "is not paused"));
     }
@@ -88,7 +93,7 @@ pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
         fields = rolling("paused", false.into());
     }
     if let Some(revision) = stopped {
-        if failed.as_ref() == Some(&revision) {
+        if object.is_undone() && revision == object.revision() {
             // It was approved before it failed.
             fields["metadata"]["annotations"][APPROVE_ANNOTATION] = Value::Null;
         }

@@ -450,7 +450,7 @@ impl Resume {
         let object = cluster::get(connection, &named(name)?).await?;
         let edit = edit::resume(&object).map_err(Failure::Message)?;
         let how = &self.write.how;
-        if object.stopped().is_some() && how.dry_run == DryRun::None {
+        if edit::resumed(&object).is_some() && how.dry_run == DryRun::None {
             self.confirm(connection, &object).await?;
         }
         how.apply(connection, &object, &edit).await
