@@ -43,11 +43,11 @@ fn judge_before(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Valu
         Err(Unread::Missing(_)) => return Finding::passed(CHECK, "not installed yet"),
         Err(unread) => return unread.finding(CHECK),
     };
+    let is_ours = is_labelled(&live);
     // An installation changes neither.
-    if let Some(fault) = condition_fault(&live) {
+    if let Some(fault) = condition_fault(&live).filter(|_| is_ours) {
         return fault;
     }
-    let is_ours = is_labelled(&live);
     let found = judge(kind, ours, Ok(live));
     match found.level {
         Level::Passed => Finding::passed(CHECK, "installed already, as this program installs it"),
