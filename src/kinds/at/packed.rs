@@ -34,37 +34,42 @@ const PHRASES: [&[u8]; 28] = [
     br#""metadata":{""#,
 ];
 
-/// The byte for a phrase: JSON text has no control characters but tab and line breaks.
-fn code(phrase: usize) -> Option<u8> {
-    let free = (1..=8).chain([11, 12]).chain(14..=31);
-    free.into_iter().nth(phrase)
-}
+/// The byte for each phrase: JSON text has no control characters but tab and line breaks.
+const CODES: [u8; 28] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29,
+    30, 31,
+];
 
 /// Packs JSON text.
 pub(super) fn pack(text: &str) -> Vec<u8> {
     let mut packed = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let mut phrases = PHRASES.iter().enumerate();
-        let phrase = phrases.find_map(|(nth, phrase)| {
-            let after = rest.strip_prefix(*phrase)?;
-            Some((code(nth)?, after))
-        });
-        let (byte, after) = phrase.unwrap_or((*first, after));
+    // All phrases begin with a quote.
+    while let Some(quote) = rest.iter().position(|byte| *byte == b'"') {
+        let (before, from) = rest.split_at(quote);
+        packed.extend_from_slice(before);
+        let mut phrases = CODES.into_iter().zip(PHRASES);
+        let known = phrases.find_map(|(code, phrase)| Some((code, from.strip_prefix(phrase)?)));
+        let (byte, after) = known.unwrap_or((b'"', &from[1..]));
         packed.push(byte);
         rest = after;
     }
+    packed.extend_from_slice(rest);
     packed
 }
 
 /// The text that was packed.
 pub(super) fn unpack(packed: &[u8]) -> String {
-    let mut text = Vec::new();
-    for byte in packed {
-        let mut phrases = PHRASES.iter().enumerate();
-        match phrases.find(|(nth, _)| code(*nth) == Some(*byte)) {
-            Some((_, phrase)) => text.extend_from_slice(phrase),
-            None => text.push(*byte),
+    let mut text = Vec::with_capacity(packed.len());
+    for part in packed.split_inclusive(|byte| *byte < b' ') {
+        let (last, before) = part.split_last().unwrap_or((&0, part));
+        let known = CODES.iter().position(|code| code == last);
+        match known.and_then(|nth| PHRASES.get(nth)) {
+            Some(phrase) => {
+                text.extend_from_slice(before);
+                text.extend_from_slice(phrase);
+            }
+            None => text.extend_from_slice(part),
         }
     }
     // Nothing is lost: phrases are whole characters.
@@ -81,16 +86,16 @@ mod tests {
 
     #[test]
     fn every_phrase_has_a_byte_that_json_does_not_have() {
-        let codes: Vec<_> = (0..PHRASES.len()).map(|nth| code(nth).unwrap()).collect();
-        for (nth, code) in codes.iter().enumerate() {
+        for (nth, code) in CODES.iter().enumerate() {
             assert!(*code < b' ' && !b"\t\n\r".contains(code), "{code}");
-            assert!(!codes[..nth].contains(code), "{code} twice");
+            assert!(!CODES[..nth].contains(code), "{code} twice");
         }
         for (nth, phrase) in PHRASES.iter().enumerate() {
             let hides = PHRASES[..nth]
                 .iter()
                 .find(|other| phrase.starts_with(other));
             assert_eq!(hides, None, "{nth} is never found");
+            assert!(phrase.starts_with(b"\""), "{nth} is never looked for");
         }
     }
 

@@ -296,9 +296,9 @@ pub struct MyDaemonSetStatus {
     /// roll-out stopped because nodes failed. RollingBack, RolledBack: as onFailure asks, the pods go back, or went back,
     /// to the last revision whose roll-out was completed. NoEligibleNodes: the roll-out would take every pod away.
     /// Migrating: the pods are changing hands, and left alone as long as the annotation apps.zhongmingmao.io/migration is
-    /// there. Degraded: pods fail, or cannot be created or deleted. Rolling 37%: so many nodes have an available pod of
-    /// the newest revision and no other. Canary: the newest revision is tried on the canaries. Frozen: a user has frozen
-    /// the object. WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
+    /// there. Degraded: pods fail, or cannot be created or deleted. Frozen: a user has frozen the object. Rolling 37%: so
+    /// many nodes have an available pod of the newest revision and no other. Canary: the newest revision is tried on the
+    /// canaries. WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
     /// unavailable than a roll-out may take down. WaitingForApproval: the canaries have soaked, and a user is to approve
     /// the revision. Paused, Partitioned, OnDelete, Cordoned: this holds the nodes that are left. Complete: no node is
     /// left that the roll-out could reach.

@@ -107,9 +107,11 @@ async fn until_settled(
     }
 }
 
-/// Waits longer than other tests: each object is as large as a hundred usual ones.
+/// Longer than other tests wait: each object is as large as a hundred usual ones.
+const LONG: Duration = Duration::from_mins(5);
+
 async fn wait_for_long<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
-    let found = try_wait(Duration::from_mins(5), look).await;
+    let found = try_wait(LONG, look).await;
     found.unwrap_or_else(|| panic!("timed out: {what}"))
 }
 
@@ -130,17 +132,23 @@ async fn the_largest_objects_that_admission_accepts_fit_into_the_memory_of_the_p
     let revisions = api::<k8s_openapi::api::apps::v1::ControllerRevision>(&client, namespace);
     let create = async |api: &Api<DynamicObject>, object: Value| {
         let object = serde_json::from_value(object).unwrap();
-        wait_for_long("the webhook lets it in", async || {
+        let refusal = std::cell::RefCell::new(String::new());
+        let let_in = try_wait(LONG, async || {
             match api.create(&PostParams::default(), &object).await {
                 Ok(_) => Some(()),
                 Err(kube::Error::Api(status)) if status.code == 409 => Some(()),
                 Err(kube::Error::Api(status)) if status.code == 422 => {
                     panic!("{}", &status.message[..500.min(status.message.len())])
                 }
-                Err(_) => None,
+                Err(error) => {
+                    let error = error.to_string();
+                    *refusal.borrow_mut() = error.chars().take(500).collect();
+                    None
+                }
             }
-        })
-        .await;
+        });
+        let let_in = let_in.await;
+        let_in.unwrap_or_else(|| panic!("not let in: {}", refusal.borrow()));
     };
 
     let (many, changes) = (lengths::worst_daemon_sets(), lengths::worst_changes());
