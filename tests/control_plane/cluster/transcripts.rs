@@ -258,6 +258,35 @@ fn commands_and_what_they_print_are_found_in_a_page() {
     assert!(!is_same_word("web-aaaaaaaaaa", "web-bbbbbbbbb7"));
 }
 
+/// Whether a line is of kubectl's log, as `I1129 14:21:51.033714   27763 reflector.go:664] ...`: now and then it notes that
+/// it has ended a watch.
+fn is_log(line: &str) -> bool {
+    let (head, message) = line.split_once("] ").unwrap_or_default();
+    let (level, rest) = head.split_at_checked(1).unwrap_or_default();
+    let mut words = rest.split_whitespace();
+    let date = words.next().unwrap_or_default();
+    let is_date = date.len() == 4 && date.bytes().all(|byte| byte.is_ascii_digit());
+    let is_place = words
+        .next_back()
+        .is_some_and(|place| place.contains(".go:"));
+    "IWEF".contains(level) && is_date && is_place && !message.is_empty()
+}
+
+#[test]
+fn lines_of_kubectls_log_are_no_output() {
+    let log = r#"I1129 14:21:51.033714   27763 reflector.go:664] "Warning: watch ended with error" err="context canceled""#;
+    assert!(is_log(log));
+    for line in [
+        "mydaemonset.apps.zhongmingmao.io/web condition met\n",
+        "Error from server (NotFound): x not found\n",
+        "I1129 is no log] y\n",
+        "\n",
+        "",
+    ] {
+        assert!(!is_log(line), "{line}");
+    }
+}
+
 /// Types the commands of a page in that directory, and compares what they print.
 async fn is_what_happens(page: &str, kubectl: &Kubectl, directory: &Path) {
     let program = harness::counting_kubectl(kubectl.cluster);
@@ -273,7 +302,10 @@ async fn is_what_happens(page: &str, kubectl: &Kubectl, directory: &Path) {
             .env("KUBECONFIG", kubectl.cluster.kubeconfig());
         // A person is in the namespace default.
         let said = run(&mut bash, "").await.out;
-        said.replace(&kubectl.namespace, "default")
+        let shown = said.split_inclusive('\n').filter(|line| !is_log(line));
+        shown
+            .collect::<String>()
+            .replace(&kubectl.namespace, "default")
     };
     let commands = shown(&std::fs::read_to_string(checkout().join(page)).unwrap());
     assert!(commands.len() > 2);
