@@ -1,6 +1,6 @@
 //! `why`: for each node that is behind or has no available pod, the cause, since when, and what a person can do.
 //!
-//! [`read`] makes the requests, [`facts`] keeps what is needed of each object, and [`explain`] finds the causes, of which
+//! [`read`] makes the requests, [`facts`] keeps what is needed of each object, and [`mod@explain`] finds the causes, of which
 //! [`cause`] has the closed list: [`pod`] those of a pod, [`requirement`] what a node lacks.
 
 mod cause;
