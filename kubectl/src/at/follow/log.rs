@@ -115,7 +115,7 @@ impl Follower {
                 Err(_) if over && complete => return Ok(()),
                 // A pod that has never run a container has no log.
                 Err(failure) if over && is_waiting(&failure) => return Ok(()),
-                Err(failure) if is_waiting(&failure) => {
+                Err(failure) if is_waiting(&failure) || (!over && is_new_there(&failure)) => {
                     complete = false;
                     self.report_waiting().await;
                     PAUSE
@@ -210,6 +210,15 @@ impl Follower {
     }
 }
 
+/// Whether the kubelet does not know the pod, which exists: it was just bound to the node.
+fn is_new_there(failure: &Failure) -> bool {
+    let Failure::Server(status) = failure else {
+        return false;
+    };
+    let about = status.details.as_ref().map(|details| details.kind.as_str());
+    status.code == 404 && about == Some("pods/log")
+}
+
 /// Whether the container has not started: the kubelet's answer is a bad request then.
 fn is_waiting(failure: &Failure) -> bool {
     matches!(failure, Failure::Server(status) if status.code == 400)
@@ -255,7 +264,8 @@ mod tests {
                 (200, "2026-11-27T12:00:00Z hello\n".to_owned())
             } else {
                 let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-                    "reason": if code == 403 { "Forbidden" } else { "" }, "message": "no log"});
+                    "reason": if code == 403 { "Forbidden" } else { "" }, "message": "no log",
+                    "details": {"kind": "pods/log", "name": "x-pod"}});
                 (code, status.to_string())
             };
             let answer = Response::builder().status(StatusCode::from_u16(code).unwrap());
@@ -302,19 +312,22 @@ mod tests {
         task.await.unwrap();
     }
 
+    /// Whether the kubelet knows the pod already or not.
     #[tokio::test]
     async fn what_the_container_waits_for_is_a_line_until_it_starts() {
-        let status = Arc::new(AtomicU16::new(400));
-        let (sender, mut inbox) = mpsc::channel(4);
-        let (_handle, follower) = follower(&connection(&status), &started(), sender);
-        tokio::spawn(follower);
-        let News::PodWaits(Some(text)) = next(&mut inbox).await else {
-            unreachable!()
-        };
-        assert_eq!(text, "ErrImagePull: at/x waits: not found");
-        status.store(200, Ordering::Relaxed);
-        assert!(matches!(next(&mut inbox).await, News::PodWaits(None)));
-        assert!(matches!(next(&mut inbox).await, News::Log(_)));
+        for code in [400, 404] {
+            let status = Arc::new(AtomicU16::new(code));
+            let (sender, mut inbox) = mpsc::channel(4);
+            let (_handle, follower) = follower(&connection(&status), &started(), sender);
+            tokio::spawn(follower);
+            let News::PodWaits(Some(text)) = next(&mut inbox).await else {
+                unreachable!()
+            };
+            assert_eq!(text, "ErrImagePull: at/x waits: not found");
+            status.store(200, Ordering::Relaxed);
+            assert!(matches!(next(&mut inbox).await, News::PodWaits(None)));
+            assert!(matches!(next(&mut inbox).await, News::Log(_)));
+        }
     }
 
     /// The API server answers so at once.
