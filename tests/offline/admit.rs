@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::checkout::checkout;
 
-const GOOD: &str = "\
+pub const GOOD: &str = "\
 apiVersion: cnat.programming-kubernetes.info/v1alpha1
 kind: At
 metadata: {name: good}
 spec: {schedule: now, command: x}
 ";
-const BAD: &str = "\
+pub const BAD: &str = "\
 apiVersion: cnat.programming-kubernetes.info/v1alpha1
 kind: At
 metadata: {name: bad}

@@ -6,20 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::admit::{BAD, GOOD};
 use crate::checkout::text;
-
-const GOOD: &str = "\
-apiVersion: cnat.programming-kubernetes.info/v1alpha1
-kind: At
-metadata: {name: good}
-spec: {schedule: now, command: x}
-";
-const BAD: &str = "\
-apiVersion: cnat.programming-kubernetes.info/v1alpha1
-kind: At
-metadata: {name: bad}
-spec: {schedule: now}
-";
 
 fn parsed(path: &str) -> Value {
     serde_saphyr::from_str(&text(path)).unwrap()

@@ -52,7 +52,12 @@ pub(super) async fn get_again(connection: &Connection, object: &Object) -> Resul
     if now.uid == object.uid {
         return Ok(now);
     }
-    Err(Failure::Message("object has been deleted".to_owned()))
+    Err(deleted())
+}
+
+/// What a command that waits for an object ends with when that is gone, in kubectl's words.
+pub(super) fn deleted() -> Failure {
+    Failure::Message("object has been deleted".to_owned())
 }
 
 /// Merges fields into an object, whatever its namespace is.

@@ -193,7 +193,9 @@ impl Status {
                     continue;
                 }
                 watcher::Event::InitDone if is_listed => continue,
-                watcher::Event::InitDone | watcher::Event::Delete(_) => return Err(deleted()),
+                watcher::Event::InitDone | watcher::Event::Delete(_) => {
+                    return Err(cluster::deleted());
+                }
                 watcher::Event::Apply(object) => object,
                 watcher::Event::InitApply(object) => {
                     is_listed = true;
@@ -202,7 +204,7 @@ impl Status {
             };
             let object = Object::decode(object).map_err(Failure::Message)?;
             if object.uid != first.uid {
-                return Err(deleted());
+                return Err(cluster::deleted());
             }
             if self.say(connection, &object, &mut said).await? {
                 return Ok(0);
@@ -262,10 +264,6 @@ pub(super) async fn follow(connection: &Connection, name: &str) -> Result<u8, Fa
 struct Said {
     text: String,
     note: Option<String>,
-}
-
-fn deleted() -> Failure {
-    Failure::Message("object has been deleted".to_owned())
 }
 
 impl History {

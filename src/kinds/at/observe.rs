@@ -17,6 +17,7 @@ use super::pod::view::PodView;
 use super::schedule;
 use super::sightings::{LastSeen, Released};
 use super::trial::Trial;
+use crate::kinds::shared::watched::utc;
 use my_operator_admission::bounds;
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::decode_and_validate;
@@ -84,9 +85,7 @@ impl StoredAt {
             resource_version: text(meta.resource_version),
             generation: meta.generation,
             deleting: meta.deletion_timestamp.is_some(),
-            created: meta
-                .creation_timestamp
-                .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
+            created: utc(meta.creation_timestamp.as_ref()),
             schedule_set_at: set_at.map(String::into_boxed_str),
             phase,
             scheduled_time,

@@ -119,6 +119,11 @@ impl<'a> Pass<'a> {
         Some(written.hash.as_str()).filter(|hash| *hash != self.spec.hash)
     }
 
+    /// The revision of the object's spec, whether or not the pods go back from it.
+    pub(crate) fn written(&self) -> &'a str {
+        self.undone().unwrap_or(&self.spec.hash)
+    }
+
     /// The object as the owner of pods and revisions.
     pub(crate) fn owner(&self) -> Owner<'a> {
         Owner {

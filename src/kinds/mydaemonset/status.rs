@@ -77,7 +77,7 @@ pub(crate) const STANDS: [&str; 11] = [
 /// Reason of `Accepted=True`, and its message.
 const VALID: &str = "Valid";
 /// The reasons of `Progressing=False` for which the roll-out stands until a user changes the spec or resumes it.
-const STOPS: [&str; 3] = [AUTO_PAUSED, ROLLED_BACK, NO_ELIGIBLE_NODES];
+pub const STOPS: [&str; 3] = [AUTO_PAUSED, ROLLED_BACK, NO_ELIGIBLE_NODES];
 
 /// Reason, and the state in a word: the spec is invalid.
 pub const INVALID: &str = "Invalid";

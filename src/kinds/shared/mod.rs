@@ -15,4 +15,4 @@ pub(crate) mod pods;
 pub(crate) mod retained;
 pub(crate) mod schema;
 pub mod template;
-pub(crate) mod watched;
+pub mod watched;

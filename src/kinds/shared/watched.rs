@@ -92,7 +92,7 @@ pub(crate) fn controller(references: Option<&[OwnerReference]>) -> Option<&Owner
     references?.iter().find(|r| r.controller == Some(true))
 }
 
-/// Converts a time of the API.
-pub(crate) fn utc(time: Option<&Time>) -> Option<DateTime<Utc>> {
+/// Converts a time of the API, which is cut to the second.
+pub fn utc(time: Option<&Time>) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(time?.0.as_second(), 0)
 }

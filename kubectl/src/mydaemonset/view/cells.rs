@@ -198,10 +198,7 @@ impl Judge {
         label: Option<&str>,
     ) -> Option<NodeCell> {
         let eligibility = node.map(|node| self.placement.eligibility(node));
-        let belongs = matches!(
-            eligibility,
-            Some(Eligibility::Run | Eligibility::Down | Eligibility::Cordoned)
-        );
+        let belongs = eligibility.is_some_and(Eligibility::is_in_place);
         if pods.is_empty() && !belongs {
             return None;
         }

@@ -170,8 +170,7 @@ impl State {
             .map_err(Failure::Message)?;
         let first = &mut self.uid;
         let object = object.filter(|object| first.is_empty() || *first == object.uid);
-        let object =
-            object.ok_or_else(|| Failure::Message("object has been deleted".to_owned()))?;
+        let object = object.ok_or_else(cluster::deleted)?;
         first.clone_from(&object.uid);
         Ok(object)
     }

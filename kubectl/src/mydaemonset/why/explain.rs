@@ -13,14 +13,15 @@ use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
 use my_operator::kinds::mydaemonset::status::{
     AUTO_PAUSED, CANARY, DEGRADED, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, FROZEN,
     LABELS_CHANGED, NAME_CONFLICT, NO_ELIGIBLE_NODES, POD_REFUSED, PROGRESSING, REVISION_CONFLICT,
-    REVISION_REFUSED, ROLLED_BACK, ROLLING_BACK, WAITING_FOR_APPROVAL, WAITING_FOR_DELETION,
+    REVISION_REFUSED, ROLLED_BACK, ROLLING_BACK, STOPS, WAITING_FOR_APPROVAL, WAITING_FOR_DELETION,
     is_migrating, names_canary,
 };
+use my_operator::kinds::shared::watched::utc;
 use my_operator_runtime::reconcile::condition::{ACCEPTED, Condition};
 use serde::Serialize;
 
 use super::cause::{Cause, Reason};
-use super::facts::{Fleet, NodeFacts, PodFacts, utc};
+use super::facts::{Fleet, NodeFacts, PodFacts};
 use super::{pod, requirement};
 use crate::mydaemonset::object::Object;
 
@@ -30,7 +31,7 @@ const MAX_NAMED: usize = 3;
 /// --node-not-ready-grace.
 const GRACE: TimeDelta = TimeDelta::seconds(60);
 /// The reasons of Progressing for which a roll-out leaves nodes as they are.
-const STOPS: [(&str, Cause); 7] = [
+const HOLDS: [(&str, Cause); 7] = [
     (AUTO_PAUSED, Cause::AutoPaused),
     (ROLLED_BACK, Cause::RolledBack),
     (ROLLING_BACK, Cause::RollingBack),
@@ -281,7 +282,7 @@ impl<'a> Judge<'a> {
             Eligibility::Cordoned => {
                 let mut taints = node.taints.iter();
                 let taint = taints.find(|taint| taint.key == UNSCHEDULABLE);
-                let since = taint.and_then(|taint| utc(taint.time_added.as_ref()?));
+                let since = taint.and_then(|taint| utc(taint.time_added.as_ref()));
                 Some(Reason::new(Cause::Cordoned, "").since(since))
             }
             Eligibility::Run => None,
@@ -293,7 +294,7 @@ impl<'a> Judge<'a> {
         let Some(taint) = requirement::untolerated(template, node, self.now) else {
             return Reason::new(Cause::TaintNotTolerated, "");
         };
-        let since = taint.time_added.as_ref().and_then(utc);
+        let since = utc(taint.time_added.as_ref());
         Reason::new(Cause::TaintNotTolerated, &requirement::taint_text(taint)).since(since)
     }
 
@@ -357,9 +358,8 @@ impl<'a> Judge<'a> {
         let value = annotations.and_then(|all| all.get(FREEZE_ANNOTATION));
         let asked = value.and_then(|value| Freeze::parse(value));
         // These would leave a node that is behind as it is without a freeze, too.
-        let stops = [AUTO_PAUSED, ROLLED_BACK, NO_ELIGIBLE_NODES];
         let applies = match old {
-            Some(_) => new.is_some() || !stops.contains(&object.progress()),
+            Some(_) => new.is_some() || !STOPS.contains(&object.progress()),
             None => on_node.pods.is_empty() && asked == Some(Freeze::All),
         };
         let since = Some(frozen.last_transition_time);
@@ -375,7 +375,7 @@ impl<'a> Judge<'a> {
     fn hold(&self, name: &str, roll: &Roll<'a>) -> Option<Reason> {
         let (object, strategy) = (self.object, self.strategy);
         let is_canary = object.progress() == CANARY && names_canary(&object.status, name);
-        let mut stops = STOPS.into_iter().filter(|_| !is_canary);
+        let mut stops = HOLDS.into_iter().filter(|_| !is_canary);
         if let Some((_, cause)) = stops.find(|(reason, _)| *reason == object.progress()) {
             let progressing = object.condition(PROGRESSING);
             let since = progressing.map(|it| it.last_transition_time);

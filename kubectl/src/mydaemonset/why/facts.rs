@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
 use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
+use my_operator::kinds::shared::watched::utc;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl NodeFacts {
         let words: Vec<String> = words.filter(|text| !text.is_empty()).collect();
         Some(Self {
             view,
-            deleting: node.metadata.deletion_timestamp.as_ref().and_then(utc),
+            deleting: utc(node.metadata.deletion_timestamp.as_ref()),
             taints: node.spec.and_then(|spec| spec.taints).unwrap_or_default(),
             ready: words.join(": "),
         })
@@ -104,9 +104,4 @@ impl Warning {
         };
         Some((text("/involvedObject/uid")?.to_owned(), warning))
     }
-}
-
-/// A time of the API.
-pub(super) fn utc(time: &Time) -> Option<DateTime<Utc>> {
-    DateTime::from_timestamp(time.0.as_second(), 0)
 }

@@ -2,9 +2,10 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use my_operator::kinds::shared::watched::utc;
 
 use super::cause::{Cause, Reason};
-use super::facts::{PodFacts, Warning, utc};
+use super::facts::{PodFacts, Warning};
 use crate::mydaemonset::starting::{self, Wait};
 
 /// A pod that is deleted may outlive its grace period by so much: the clocks differ, and its kubelet has to report.
@@ -56,14 +57,14 @@ fn words(condition: &PodCondition) -> &str {
 /// That the pod was ended from outside, if the condition says so.
 fn disrupted(pod: &Pod) -> Option<Reason> {
     let condition = condition(pod, "DisruptionTarget").filter(|it| it.status == "True")?;
-    let since = condition.last_transition_time.as_ref().and_then(utc);
+    let since = utc(condition.last_transition_time.as_ref());
     Some(Reason::new(Cause::Evicted, words(condition)).since(since))
 }
 
 /// Of a pod that is being deleted.
 fn leaving(pod: &Pod, now: DateTime<Utc>) -> Reason {
     // The API server has added the grace period.
-    let due = pod.metadata.deletion_timestamp.as_ref().and_then(utc);
+    let due = utc(pod.metadata.deletion_timestamp.as_ref());
     if due.is_some_and(|due| now > due + LATE) {
         let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
         let reason = if finalizers.is_empty() {
@@ -125,7 +126,7 @@ fn unscheduled(pod: &Pod) -> Option<Reason> {
     } else {
         Cause::Undetermined
     };
-    let since = condition.last_transition_time.as_ref().and_then(utc);
+    let since = utc(condition.last_transition_time.as_ref());
     Some(Reason::new(cause, message).since(since))
 }
 

@@ -56,18 +56,13 @@ impl<'a> Reconcile<'a> {
     /// What takes the place of the spec, if its revision failed and the pods go back to another one. A user who resumes
     /// its roll-out has it tried again.
     fn way_back(&self, spec: &ParsedSpec) -> Option<ParsedSpec> {
-        let is_it = |hash: &String| *hash == spec.hash;
-        let is_failed = self
-            .status
-            .before()
-            .failed_revisions
-            .first()
-            .is_some_and(is_it);
-        let is_resumed = self.scope.object.resume.as_ref().is_some_and(is_it);
         let way_back = &mut self.scope.memory.lock().way_back;
-        let is_begun = way_back.as_ref().is_some_and(|back| is_it(&back.from));
-        let to = self.undo_target(spec);
-        let to = to.filter(|_| (is_failed || is_begun) && !is_resumed);
+        let is_begun = way_back.as_ref().is_some_and(|it| it.from == spec.hash);
+        let is_failed = is_begun || status::is_undone(self.status.before(), &spec.hash);
+        let is_resumed = self.scope.object.resume.as_ref() == Some(&spec.hash);
+        // Without a failure, no pass looks for another revision.
+        let to = (is_failed && !is_resumed).then(|| self.undo_target(spec));
+        let to = to.flatten();
         *way_back = to.as_ref().map(|to| WayBack {
             from: spec.hash.clone(),
             placement: to.placement.clone(),
@@ -111,8 +106,7 @@ impl<'a> Reconcile<'a> {
         let decide = |pass: &Pass<'_>, stopped_for: Option<&[_]>| {
             plan(pass, &revisions, stored, before, stopped_for)
         };
-        let update = pass.undone().unwrap_or(&spec.hash);
-        let was_stopped = status::was_stopped(before, update, &spec.hash);
+        let was_stopped = status::was_stopped(before, pass.written(), &spec.hash);
         let mut plan = decide(&pass, was_stopped.then_some(&before.failed_nodes));
         let deletes = act::create(&pass, &revisions, &plan.decision, &mut outcome).await;
         if deletes && pass.is_late() {
@@ -188,7 +182,8 @@ impl<'a> Reconcile<'a> {
             });
             (memory.backoffs.reported().cloned(), frozen)
         };
-        let target = self.undo_target(spec).filter(|_| spec.strategy.undoes);
+        let may_be_undone = spec.strategy.undoes && pass.undone().is_none();
+        let target = may_be_undone.then(|| self.undo_target(spec)).flatten();
         let undo = match (pass.undone(), &target) {
             (Some(_), _) => Undo::To(&spec.hash),
             (None, Some(target)) => Undo::IfItFails(&target.hash),
@@ -199,7 +194,7 @@ impl<'a> Reconcile<'a> {
             generation: object.generation,
             observed: &plan.decision.observed,
             strategy: spec.strategy,
-            update: pass.undone().unwrap_or(&spec.hash),
+            update: pass.written(),
             undo,
             frozen,
             current: &plan.current,

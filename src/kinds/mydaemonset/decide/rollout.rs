@@ -16,7 +16,6 @@ use super::node::flags::{NodeFlag, NodeFlags, Verdict};
 use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
 use super::observed::{ByCause, Excluded, Named, Observed, OnCanary};
-use super::placement::Eligibility;
 use super::strategy::Strategy;
 use crate::kinds::mydaemonset::crd::FailedNode;
 
@@ -408,9 +407,7 @@ impl RolloutState {
     fn takes_pods(&self, input: &RolloutInput<'_>) -> bool {
         let takes_them = |entry: &Entry| {
             let node = entry.on_node.node.as_deref();
-            let eligibility = node.map(|node| input.placement.eligibility(node));
-            let in_place = [Eligibility::Run, Eligibility::Down, Eligibility::Cordoned];
-            eligibility.is_some_and(|eligibility| in_place.contains(&eligibility))
+            node.is_some_and(|node| input.placement.eligibility(node).is_in_place())
         };
         self.entries.values().any(takes_them)
     }

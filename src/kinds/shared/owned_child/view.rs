@@ -8,6 +8,7 @@ use kube::Resource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::kinds::shared::watched::utc;
 use my_operator_runtime::reconcile::raw::{Object, Raw};
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
@@ -125,9 +126,7 @@ impl ChildView {
             suspended: spec.suspend == Some(true),
             belongs,
             deleting: metadata.deletion_timestamp.is_some(),
-            created: metadata
-                .creation_timestamp
-                .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
+            created: utc(metadata.creation_timestamp.as_ref()),
             print: hasher.finish(),
             status: object.status,
         }

@@ -26,6 +26,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus};
 use my_operator::kinds::mydaemonset::names::{APP, MIGRATION_ANNOTATION};
+use my_operator::kinds::shared::watched::utc;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::pods::END;
@@ -67,7 +68,7 @@ impl PodState {
             uid: pod.uid().unwrap_or_default(),
             node: spec.node_name.unwrap_or_default(),
             image: revision(&spec.containers[0]),
-            ready_since: ready.and_then(|c| time(c.last_transition_time.as_ref())),
+            ready_since: ready.and_then(|c| utc(c.last_transition_time.as_ref())),
             ended: matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")),
             deleting: pod.metadata.deletion_timestamp.is_some(),
         }
@@ -121,15 +122,9 @@ impl NodeState {
         Self {
             pool: node.labels().get(POOL).cloned(),
             cordoned: node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true),
-            not_ready_since: time(since).filter(|_| !is_ready),
+            not_ready_since: utc(since).filter(|_| !is_ready),
         }
     }
-}
-
-fn time(
-    time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
-) -> Option<DateTime<Utc>> {
-    DateTime::from_timestamp(time?.0.as_second(), 0)
 }
 
 /// The object.

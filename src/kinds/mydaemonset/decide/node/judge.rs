@@ -148,11 +148,8 @@ impl NodeState<'_> {
     /// Whether a pod belongs on the node, or stays there. Unlike those that count as desired, these are also the nodes that
     /// get no pod because they are cordoned or down.
     fn is_concerned(&self) -> bool {
-        match self.eligibility {
-            Eligibility::Run | Eligibility::Down | Eligibility::Cordoned => true,
-            Eligibility::Keep => self.stays(),
-            Eligibility::Leave => false,
-        }
+        let keeps = self.eligibility == Eligibility::Keep && self.stays();
+        self.eligibility.is_in_place() || keeps
     }
 
     /// Why the node does not have an available pod of the newest revision and no other.

@@ -176,13 +176,7 @@ impl<'a> NodeState<'a> {
                 newest => newest,
             });
             self.excluded = obstacle.filter(|_| own != Eligibility::Leave);
-            let in_place = |eligibility| {
-                matches!(
-                    eligibility,
-                    Eligibility::Run | Eligibility::Down | Eligibility::Cordoned
-                )
-            };
-            let counts = in_place(newest) || self.excluded.is_some();
+            let counts = newest.is_in_place() || self.excluded.is_some();
             self.behind = !has_new && counts;
             // Admission that bars the newest revision says nothing about its own.
             let stays = self.stance.held && (self.behind || self.barred && !has_new);

@@ -31,6 +31,13 @@ pub enum Eligibility {
     Leave,
 }
 
+impl Eligibility {
+    /// Whether a pod belongs on the node, or one that is there stays and counts.
+    pub fn is_in_place(self) -> bool {
+        matches!(self, Self::Run | Self::Down | Self::Cordoned)
+    }
+}
+
 /// Why a node must not have a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
