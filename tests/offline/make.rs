@@ -8,9 +8,12 @@ use my_operator::kinds::REGISTRY;
 
 use crate::checkout::{checkout, code, files, text};
 
-/// The targets of the Makefile.
+/// The targets of the Makefile, and of the files that it includes.
 pub(crate) fn targets() -> BTreeSet<String> {
-    let makefile = text("Makefile");
+    let mut makefile = text("Makefile");
+    for included in files(&checkout().join("hack/make"), "mk") {
+        makefile += &fs::read_to_string(included).unwrap();
+    }
     let rules = makefile.lines().filter_map(|line| {
         let (names, rest) = line.split_once(':')?;
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || " -".contains(c);
@@ -78,6 +81,21 @@ fn pages_name_targets_that_exist() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(named > 50, "{named} targets found in all pages");
+}
+
+#[test]
+fn help_fits_on_a_screen_and_names_the_rest_when_asked() {
+    let listed = |arguments: &str| -> BTreeSet<String> {
+        let printed = String::from_utf8(make(arguments).stdout).unwrap();
+        let lines = printed.lines().filter_map(|line| line.strip_prefix("  "));
+        let names = lines.filter_map(|line| line.split_whitespace().next());
+        names.map(str::to_owned).collect()
+    };
+    let (first, all) = (listed("help"), listed("help ALL=1"));
+    assert!((10..=20).contains(&first.len()), "{first:?}");
+    assert!(first.contains("run") && first.contains("test"));
+    assert!(first.is_subset(&all) && all.contains("release-sign"));
+    assert!(all.is_subset(&targets()), "{all:?}");
 }
 
 #[test]
@@ -185,10 +203,11 @@ fn project_lists_every_kind() {
     assert_eq!(listed, registered.collect());
 }
 
-/// What a target prints that says where to go instead.
-fn make(target: &str) -> Output {
+/// What make prints.
+fn make(arguments: &str) -> Output {
     Command::new("make")
-        .args(["--no-print-directory", target])
+        .arg("--no-print-directory")
+        .args(arguments.split(' '))
         .current_dir(checkout())
         .output()
         .unwrap()
