@@ -100,8 +100,8 @@ pub fn certificate(bytes: &[u8]) {
 pub fn timespec(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for parsed in [
-        my_operator_timespec::parse(&text, &now()),
-        my_operator_timespec::parse_touch(&text, &now()),
+        at_timespec::parse(&text, &now()),
+        at_timespec::parse_touch(&text, &now()),
     ] {
         if let Err(error) = parsed {
             hold_line(&error.to_string());

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use at_timespec::{parse, parse_touch};
 use chrono::Local;
-use my_operator_timespec::{parse, parse_touch};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

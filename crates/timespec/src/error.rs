@@ -9,6 +9,7 @@ const MAX_QUOTED_LEN: usize = 30;
 
 /// Why a text is no instant. Each message is one line, and safe to print: a quoted word is short and escaped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// There is no word at all.
     #[error("no time given. Examples: {EXAMPLES}")]

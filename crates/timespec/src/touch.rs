@@ -15,7 +15,7 @@ use crate::mktime::{Clocks, minute_of_now};
 /// use chrono::{DateTime, FixedOffset};
 ///
 /// let now: DateTime<FixedOffset> = "2026-11-23T13:47:35+01:00".parse()?;
-/// let instant = my_operator_timespec::parse_touch("11241600.30", &now)?;
+/// let instant = at_timespec::parse_touch("11241600.30", &now)?;
 /// assert_eq!(instant.to_rfc3339(), "2026-11-24T15:00:30+00:00");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -1,8 +1,8 @@
 //! What holds for any text and any "now".
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use at_timespec::{Error, parse, parse_touch};
 use chrono::{DateTime, FixedOffset, NaiveDateTime, Utc};
-use my_operator_timespec::{Error, parse, parse_touch};
 use proptest::prelude::*;
 
 /// Words of timespecs, whole and broken, and numbers of any size.

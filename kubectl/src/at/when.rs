@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use at_timespec::Error;
 use chrono::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
 use my_operator::kinds::at::schedule;
-use my_operator_timespec::Error;
 
 use super::moment::{self, Clock};
 use super::zone::ChronoZone;
@@ -28,7 +28,7 @@ const MAX_WORDS: usize = 32;
 /// The instant that these words mean. What at(1) understands means what it means there.
 pub(super) fn instant(words: &str, clock: &Clock) -> Result<Timestamp, String> {
     let now = clock.chrono().ok_or_else(out_of_range)?;
-    let found = match my_operator_timespec::parse(words, &now) {
+    let found = match at_timespec::parse(words, &now) {
         Ok(instant) => moment::instant(instant),
         Err(error) => match from_now(words) {
             Some(duration) => after(duration, clock),
@@ -42,7 +42,7 @@ pub(super) fn instant(words: &str, clock: &Clock) -> Result<Timestamp, String> {
 /// The instant of `-t`.
 pub(super) fn touch(text: &str, clock: &Clock) -> Result<Timestamp, String> {
     let now = clock.chrono().ok_or_else(out_of_range)?;
-    let read = my_operator_timespec::parse_touch(text, &now);
+    let read = at_timespec::parse_touch(text, &now);
     in_years(moment::instant(read.map_err(|error| error.to_string())?))
 }
 
@@ -115,7 +115,7 @@ fn rfc_3339(
     if is_local {
         // Where clocks change, it is what -t makes of the same digits.
         let digits = found.format("%Y%m%d%H%M.%S").to_string();
-        let read = my_operator_timespec::parse_touch(&digits, now);
+        let read = at_timespec::parse_touch(&digits, now);
         found = read.map_err(|error| error.to_string())?;
     }
     match moment::instant(found) {
@@ -157,7 +157,7 @@ pub(super) fn missing_dashes(text: &str, clock: &Clock) -> Option<String> {
 
 /// The words with the keyword that the message about them suggests.
 fn corrected(text: &str, clock: &Clock) -> Option<String> {
-    let read = my_operator_timespec::parse(text, &clock.chrono()?);
+    let read = at_timespec::parse(text, &clock.chrono()?);
     let Err(Error::Unexpected {
         word,
         suggestion: Some(meant),

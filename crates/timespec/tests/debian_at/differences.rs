@@ -1,7 +1,7 @@
 //! Where the crate differs from at, and why. docs/kubectl/timespecs.md has the same list.
 
+use at_timespec::{Error, parse};
 use chrono::Datelike;
-use my_operator_timespec::{Error, parse};
 
 use crate::answers::Answer;
 use crate::cases::{Case, Form};

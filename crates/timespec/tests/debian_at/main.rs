@@ -19,10 +19,10 @@ use std::env;
 use std::fs;
 
 use answers::{Answer, Answered, answered};
+use at_timespec::{Error, parse, parse_touch};
 use cases::{Case, Form};
 use differences::DIFFERENCES;
 use fastrand::Rng;
-use my_operator_timespec::{Error, parse, parse_touch};
 use zone::Zone;
 
 /// The committed answers.

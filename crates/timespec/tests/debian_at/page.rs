@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use at_timespec::{Error, parse, parse_touch};
 use chrono::{DateTime, TimeZone};
-use my_operator_timespec::{Error, parse, parse_touch};
 
 use crate::differences::DIFFERENCES;
 use crate::zone::Zone;

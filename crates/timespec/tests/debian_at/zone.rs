@@ -1,10 +1,16 @@
 //! A zone of the IANA database as a `TimeZone` of chrono's.
 
+use std::sync::LazyLock;
+
 use chrono::{DateTime, FixedOffset, MappedLocalTime, NaiveDate, NaiveDateTime, Offset, TimeZone};
+use jiff::Timestamp;
+use jiff::tz::TimeZoneDatabase;
+
+static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 /// A zone by its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Zone(my_operator_cron::Zone);
+pub(crate) struct Zone(jiff::tz::TimeZone);
 
 /// The offset of a zone at an instant.
 #[derive(Clone, Debug)]
@@ -12,7 +18,7 @@ pub(crate) struct ZoneOffset(Zone, FixedOffset);
 
 impl Zone {
     pub(crate) fn named(name: &str) -> Self {
-        Self(my_operator_cron::Zone::named(name).unwrap_or_else(|| panic!("no zone {name}")))
+        Self(DATABASE.get(name).unwrap())
     }
 
     /// The instant in this zone.
@@ -24,8 +30,8 @@ impl Zone {
 
     /// Seconds that clocks are ahead of UTC.
     pub(crate) fn offset(&self, seconds: i64) -> i64 {
-        let moment = self.0.at(seconds).unwrap();
-        moment.local.and_utc().timestamp() - seconds
+        let instant = Timestamp::from_second(seconds).unwrap();
+        self.0.to_offset(instant).seconds().into()
     }
 
     /// When clocks change in a span of time.
