@@ -10,8 +10,8 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use my_operator::kinds::crontab::KIND;
 use my_operator_admission::review::Request;
-use my_operator_cron::{MAX_LEN, Zone, parse};
 use my_operator_rounds::lengths::cron_schedules;
+use robfig_cron::{MAX_LEN, Zone, parse};
 use serde::Deserialize;
 use serde_json::json;
 

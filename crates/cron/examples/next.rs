@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use chrono::Utc;
-use my_operator_cron::{Zone, parse};
+use robfig_cron::{Zone, parse};
 
 fn main() -> io::Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);

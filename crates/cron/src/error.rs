@@ -23,5 +23,7 @@ impl fmt::Display for ScheduleError {
     }
 }
 
+impl std::error::Error for ScheduleError {}
+
 /// The position of an error, in characters from the start of the parsed text, and the error.
 pub(crate) type Misread = (usize, String);

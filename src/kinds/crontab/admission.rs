@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use chrono::{DateTime, Utc};
-use my_operator_cron::{MAX_LEN, Schedule, Zone};
+use robfig_cron::{MAX_LEN, Schedule, Zone};
 
 use super::crd::{CronTab, CronTabSpec, CronTabStatus};
 use crate::kinds::shared::{command, template};
@@ -63,7 +63,7 @@ fn check_cron_spec(text: &str, findings: &mut Findings) {
         findings.fault(Fault::too_long(FIELD, text, MAX_LEN));
         return;
     }
-    match my_operator_cron::parse(text) {
+    match robfig_cron::parse(text) {
         Err(errors) => {
             for error in errors {
                 findings.fault(Fault::invalid(FIELD, text, &error.to_string()));

@@ -1,7 +1,7 @@
 //! CronTab: an image that runs again and again, in a CronJob of the same name.
 //!
 //! 1. [`crd`] has the types. `spec.replicas` is also what `kubectl scale` writes.
-//! 2. [`admission`] has the defaults and rules; [`my_operator_cron`] reads `spec.cronSpec` and
+//! 2. [`admission`] has the defaults and rules; [`robfig_cron`] reads `spec.cronSpec` and
 //!    `spec.timeZone` as Kubernetes does.
 //! 3. [`decide`] builds the desired CronJob. [`super::shared::owned_child`] keeps the CronJob equal to it.
 //! 4. [`status`] reports on the CronJob, including the time of its next run, which Kubernetes

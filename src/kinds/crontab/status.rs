@@ -1,7 +1,7 @@
 //! The status of a CronTab, as a pure function of its spec and its CronJob.
 
 use chrono::{DateTime, Utc};
-use my_operator_cron::{Schedule, Zone};
+use robfig_cron::{Schedule, Zone};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -105,7 +105,7 @@ fn next(
     cronjob: &ObservedCronJob,
     now: DateTime<Utc>,
 ) -> Option<DateTime<Utc>> {
-    let schedule = my_operator_cron::parse(spec.cron_spec.as_deref().unwrap_or(CRON_SPEC)).ok()?;
+    let schedule = robfig_cron::parse(spec.cron_spec.as_deref().unwrap_or(CRON_SPEC)).ok()?;
     let zone = Zone::named(spec.time_zone.as_deref().unwrap_or(TIME_ZONE))?;
     let since = cronjob.status.last_schedule_time.or(cronjob.created);
     let after = match &schedule {
