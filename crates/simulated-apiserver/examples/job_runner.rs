@@ -82,7 +82,7 @@ async fn run(fault: Option<(Site, fn() -> Decision)>) -> Vec<Site> {
     let task = tokio::spawn(controller(server.client("job-runner")));
     let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"run": "yes"}}});
     server.direct().create(config).unwrap();
-    tokio::time::sleep(Duration::from_mins(2)).await;
+    tokio::time::sleep(Duration::from_secs(2 * 60)).await;
     task.abort();
     let history = server.history();
     let made =

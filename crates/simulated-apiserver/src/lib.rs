@@ -1,8 +1,5 @@
-//! An in-memory Kubernetes API server for tests of [kube] controllers, on virtual time.
-//!
-//! [`Server::client`] gives a [`kube::Client`] that needs no network. Controllers run unchanged on it, in one thread,
-//! on tokio's paused clock: hours pass in milliseconds, and every run is the same. [`Server::on`] injects faults into
-//! requests, [`Server::watches`] disturbs watches, and [`Server::history`] returns everything that happened.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
 mod admission;
 mod apply;

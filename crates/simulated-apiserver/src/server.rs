@@ -41,7 +41,7 @@ impl Default for Options {
             start: second(0),
             watch_delay: Duration::from_millis(1),
             latency: Duration::ZERO,
-            bookmarks: Some(Duration::from_mins(1)),
+            bookmarks: Some(Duration::from_secs(60)),
             namespaces: Vec::new(),
             collector: Some(Duration::from_secs(1)),
         }

@@ -17,7 +17,7 @@ use crate::store::{Change, ChangeKind, Form, Store, Stored, complete};
 use crate::write::put_or_remove;
 
 /// The default timeout of a watch.
-const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// A selection of lists and watches: by user, resource and namespace. An unset criterion matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

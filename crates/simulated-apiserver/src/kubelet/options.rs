@@ -94,7 +94,7 @@ impl Default for KubeletOptions {
             binds_after: Duration::from_millis(10),
             run: Arc::new(Run::from_annotations),
             unknown_after: Duration::from_secs(40),
-            evicted_after: Some(Duration::from_mins(5)),
+            evicted_after: Some(Duration::from_secs(5 * 60)),
         }
     }
 }

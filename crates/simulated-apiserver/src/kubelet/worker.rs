@@ -97,8 +97,9 @@ impl Worker {
     /// Marks lost nodes and those that have joined, and returns when the next is due.
     fn update_nodes(&mut self, now: Instant) -> Option<Instant> {
         let mut nodes = self.shared.nodes();
-        let joined = nodes.joining.extract_if(.., |_, at| *at <= now);
-        let joined: Vec<String> = joined.map(|(node, _)| node).collect();
+        let joined = nodes.joining.iter().filter(|(_, at)| **at <= now);
+        let joined: Vec<String> = joined.map(|(node, _)| node.clone()).collect();
+        nodes.joining.retain(|_, at| *at > now);
         let (lost, joining) = (nodes.lost.clone(), nodes.joining.clone());
         drop(nodes);
         for node in joined {
