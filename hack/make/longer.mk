@@ -4,7 +4,7 @@
 VERSIONS ?=
 FOR ?=
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-.PHONY: advisories coverage matrix soak pictures check-darwin ci-tools actionlint
+.PHONY: advisories coverage matrix soak pictures check-darwin outside ci-tools actionlint
 
 ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-dry-run).
 	./hack/ci-tools $(FOR)
@@ -40,3 +40,6 @@ pictures: ## Record the pictures of docs/kubectl again, from a real run of the p
 
 check-darwin: ## Type-check the plugins of kubectl for macOS (rustup target add aarch64-apple-darwin x86_64-apple-darwin).
 	./hack/check-darwin
+
+outside: ## Package the crates for crates.io, and build and test examples/outside on the packages.
+	./hack/outside
