@@ -44,13 +44,16 @@ enum Command {
         /// Write the reference of fields into the folder `reference` of this one.
         #[arg(long, value_name = "DIR", requires = "out")]
         docs: Option<PathBuf>,
+        /// Write what the templates of the Helm chart read of the kinds into the folder `files` of this one.
+        #[arg(long, value_name = "DIR", requires = "out")]
+        chart: Option<PathBuf>,
         /// Write only the component of an operator that works in this namespace alone; repeatable. It is for the
         /// kinds of the config/ in the folder of --out; with --from, all of a config/ is written.
         #[arg(
             long = "namespace",
             value_name = "NAMESPACE",
             requires = "out",
-            conflicts_with = "docs"
+            conflicts_with_all = ["docs", "chart"]
         )]
         namespaces: Vec<String>,
     },
@@ -121,8 +124,12 @@ pub fn main() -> ExitCode {
             kinds,
             from,
             docs,
+            chart,
             namespaces,
-        } => write_manifests(out, kinds.as_deref(), from.as_deref(), docs, &namespaces),
+        } => {
+            let kinds = kinds.as_deref();
+            write_manifests(out, kinds, from.as_deref(), docs, chart, &namespaces)
+        }
         Command::Certs { out, hosts } => write_certificates(&out, &hosts),
     };
     match result {
@@ -170,6 +177,7 @@ fn write_manifests(
     names: Option<&str>,
     from: Option<&Path>,
     docs: Option<PathBuf>,
+    chart: Option<PathBuf>,
     namespaces: &[String],
 ) -> anyhow::Result<()> {
     use std::io::Write as _;
@@ -183,6 +191,9 @@ fn write_manifests(
     }
     if let Some(folder) = docs {
         manifests::write(&manifests::pages(REGISTRY)?, &folder)?;
+    }
+    if let Some(folder) = chart {
+        manifests::write(&manifests::chart()?, &folder)?;
     }
     let files = match (namespaces, from) {
         (any, Some(folder)) => manifests::tree(folder, &kinds, any)?,

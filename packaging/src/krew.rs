@@ -5,7 +5,7 @@
 //! links, so the archive has none.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
@@ -23,7 +23,7 @@ const MAX_SHORT_DESCRIPTION: usize = 50;
 
 /// An archive and the platform it is for, as in `linux/amd64=kubectl-at-0.1.0-linux-amd64.tar.gz`.
 #[derive(Clone, Debug)]
-pub(crate) struct Archive {
+struct Archive {
     os: String,
     arch: String,
     path: PathBuf,
@@ -47,21 +47,28 @@ impl FromStr for Archive {
     }
 }
 
-/// Where the files of a release will be.
-#[derive(Debug)]
+/// Write the manifests of the plugins of kubectl for krew, `krew-NAME.yaml`.
+#[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The URL of the folder that has the archives.
-    pub(crate) downloads: String,
-    /// The page of the project, if it has one.
-    pub(crate) homepage: Option<String>,
-    pub(crate) archives: Vec<Archive>,
+    /// The URL of the folder that the archives will be in.
+    #[arg(long)]
+    downloads: String,
+    /// The URL of the project.
+    #[arg(long)]
+    homepage: Option<String>,
+    /// The folder to write into.
+    #[arg(long)]
+    out: PathBuf,
+    /// Archives with the program for a platform, whose checksums the manifests have.
+    #[arg(required = true, value_name = "OS/ARCH=FILE")]
+    archives: Vec<Archive>,
 }
 
 /// Writes a manifest for every plugin, `krew-NAME.yaml`.
 ///
 /// # Errors
 /// When an archive cannot be read, a description is too long, or a file cannot be written.
-pub(crate) fn write(options: &Options, out: &Path) -> Result<()> {
+pub(crate) fn write(options: &Options) -> Result<()> {
     let mut platforms = Vec::new();
     for archive in &options.archives {
         platforms.push(platform(archive, &options.downloads)?);
@@ -69,7 +76,7 @@ pub(crate) fn write(options: &Options, out: &Path) -> Result<()> {
     for program in PROGRAMS {
         let manifest = manifest(program, options.homepage.as_deref(), &platforms)?;
         let name = program.name.replacen(PREFIX, "krew-", 1);
-        let path = out.join(format!("{name}.yaml"));
+        let path = options.out.join(format!("{name}.yaml"));
         let yaml = serde_saphyr::to_string(&manifest)?;
         fs::write(&path, HEADER.to_owned() + &yaml)
             .with_context(|| format!("cannot write {}", path.display()))?;

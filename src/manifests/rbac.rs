@@ -126,7 +126,7 @@ fn events() -> Value {
 
 /// One rule for each group and set of verbs of a list, so that the role reads well, and each rule once. The rules of
 /// several kinds are those of each kind and nothing more: the chart selects each by the kinds that it is for.
-fn rules<'a>(lists: impl Iterator<Item = &'a [Permission]>) -> Vec<Value> {
+pub(super) fn rules<'a>(lists: impl Iterator<Item = &'a [Permission]>) -> Vec<Value> {
     let mut rules = BTreeSet::new();
     for list in lists {
         let mut by_verbs: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! The generated manifests: what is committed is what the types give, and it keeps its promises.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -17,6 +17,7 @@ fn committed_files_are_what_make_manifests_writes() {
     for (folder, files) in [
         ("config", manifests::config().unwrap()),
         ("docs", manifests::pages(kinds::REGISTRY).unwrap()),
+        ("dist/chart", manifests::chart().unwrap()),
     ] {
         for file in files {
             let path = Path::new(folder).join(file.path);
@@ -25,6 +26,42 @@ fn committed_files_are_what_make_manifests_writes() {
             let (path, stale) = (path.display(), committed != file.text);
             assert!(!stale, "{path} is stale: run `make manifests`");
         }
+    }
+}
+
+#[test]
+fn the_files_of_the_chart_are_those_of_config() {
+    let (config, chart) = (
+        checkout().join("config"),
+        checkout().join("dist/chart/files"),
+    );
+    let crds = files(&config.join("crd"), "yaml").into_iter();
+    let crds = crds.filter(|path| !path.ends_with("kustomization.yaml"));
+    let mut originals: BTreeMap<_, _> = crds
+        .map(|path| (chart.join("crds").join(path.file_name().unwrap()), path))
+        .collect();
+    for (copy, original) in [
+        ("alerts.yaml", "components/prometheus/alerts.yaml"),
+        (
+            "operator-policy.yaml",
+            "components/operator-policy/policy.yaml",
+        ),
+        ("policy.yaml", "components/policy/policy.yaml"),
+    ] {
+        originals.insert(chart.join(copy), config.join(original));
+    }
+    let mut found = files(&chart, "yaml");
+    found.retain(|path| !path.ends_with("kinds.yaml"));
+    found.sort();
+    assert!(
+        found.iter().eq(originals.keys()),
+        "run `make manifests`: {found:?}"
+    );
+    for (copy, original) in &originals {
+        let [copied, text] = [copy, original].map(|path| std::fs::read_to_string(path).unwrap());
+        // The difference is not printed: `git diff` shows it after that.
+        let stale = copied != text;
+        assert!(!stale, "{} is stale: run `make manifests`", copy.display());
     }
 }
 

@@ -22,3 +22,33 @@ to it, and the name of a Service has 63 at most.
 {{- printf "%s:%s" $image.repository $tag -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* The chosen kinds, as files/kinds.yaml has them, in its order. */}}
+{{- define "my-operator.kinds" -}}
+{{- $names := list -}}
+{{- $chosen := list -}}
+{{- range $.Files.Get "files/kinds.yaml" | fromYamlArray -}}
+{{- $names = append $names .name -}}
+{{- if has .name $.Values.kinds -}}
+{{- $chosen = append $chosen . -}}
+{{- end -}}
+{{- end -}}
+{{- range $.Values.kinds -}}
+{{- if not (has . $names) -}}
+{{- fail (printf "kinds: %s is not one of %s" . (join ", " $names)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $chosen -}}
+{{- end -}}
+
+{{- /* A file of config/ with the names of this release: `include "my-operator.file" (list $ "files/policy.yaml")`. */}}
+{{- define "my-operator.file" -}}
+{{- $root := index . 0 -}}
+{{- $fullname := include "my-operator.fullname" $root -}}
+{{- $root.Files.Get (index . 1)
+  | replace "my-operator-system" "@NAMESPACE@"
+  | replace "my-operator-" (printf "%s-" $fullname)
+  | replace "the Lease my-operator" (printf "the Lease %s" $fullname)
+  | replace "object.metadata.name == 'my-operator'" (printf "object.metadata.name == '%s'" $fullname)
+  | replace "@NAMESPACE@" $root.Release.Namespace -}}
+{{- end -}}

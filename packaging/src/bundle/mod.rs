@@ -10,8 +10,8 @@ mod descriptors;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
-use my_operator::kinds::Kind;
+use anyhow::{Context as _, Error, Result, bail};
+use my_operator::kinds;
 use serde_json::{Value, json};
 
 use crate::rendered::{Checkout, title};
@@ -35,19 +35,26 @@ const KINDS: [&str; 10] = [
     "ServiceMonitor",
 ];
 
-/// What the user decides.
-#[derive(Debug)]
+/// Write the OLM bundle: the folder bundle and bundle.Dockerfile.
+#[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The operator's image.
-    pub(crate) image: String,
-    /// Where its source is, if that is known.
-    pub(crate) source: Option<String>,
-    /// The channels of the catalog; the first is the default.
-    pub(crate) channels: Vec<String>,
-    /// The kinds that it has; those that are on by default without any.
-    pub(crate) kinds: Vec<&'static Kind>,
+    #[arg(long)]
+    image: String,
+    /// The URL of the source.
+    #[arg(long)]
+    source: Option<String>,
+    /// The channels of the catalog that offer it; the first is the default.
+    #[arg(long, value_delimiter = ',', default_value = "candidate")]
+    channels: Vec<String>,
+    /// The kinds that it has, separated by commas or blanks; those that are on by default without any.
+    #[arg(long, default_value = "")]
+    kinds: String,
+    /// The folder to write into; the checkout by default.
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
     /// Names of folders of config/components.
-    pub(crate) components: Vec<String>,
+    components: Vec<String>,
 }
 
 /// A file of the bundle.
@@ -81,8 +88,8 @@ pub(crate) fn write(checkout: &Checkout, options: &Options, out: &Path) -> Resul
 
 fn files(checkout: &Checkout, options: &Options) -> Result<Vec<File>> {
     let components: Vec<&str> = options.components.iter().map(String::as_str).collect();
-    let (image, kinds) = (&options.image, &options.kinds);
-    let objects = checkout.render("manifests", image, kinds, &[], &components)?;
+    let kinds = kinds::named(&options.kinds).map_err(Error::msg)?;
+    let objects = checkout.render(&options.image, &kinds, &components)?;
     let is = |object: &Value, kind: &str| object["kind"] == kind;
     let base = objects.iter().find(|it| is(it, "ClusterServiceVersion"));
     let base = base.context("config/manifests has no ClusterServiceVersion")?;
