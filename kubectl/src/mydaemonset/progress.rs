@@ -5,8 +5,8 @@
 //! and so waits for ever for a node that is down or cordoned.
 
 use my_operator::kinds::mydaemonset::status::{
-    CANARY, COMPLETE, CORDONED, DEGRADED, FROZEN, MIGRATING, PARTITIONED, PROGRESSING, ROLLED_BACK,
-    ROLLING_BACK, STALLED, WAITING_FOR_APPROVAL, is_migrating,
+    CANARY, COMPLETE, CORDONED, DEGRADED, FROZEN, MAINTENANCE, MIGRATING, PARTITIONED, PROGRESSING,
+    ROLLED_BACK, ROLLING_BACK, STALLED, WAITING_FOR_APPROVAL, is_migrating,
 };
 use my_operator_runtime::reconcile::condition::ACCEPTED;
 
@@ -61,10 +61,14 @@ pub(crate) fn progress(
         note: paused(object),
     };
     Ok(match object.progress() {
-        COMPLETE | CORDONED if available < desired || updated < desired => done(format!(
-            "daemon set {name:?} successfully rolled out ({updated} out of {desired} pods have been updated, {available} are available)"
-        )),
-        COMPLETE | CORDONED => done(format!("daemon set {name:?} successfully rolled out")),
+        COMPLETE | CORDONED | MAINTENANCE if available < desired || updated < desired => {
+            done(format!(
+                "daemon set {name:?} successfully rolled out ({updated} out of {desired} pods have been updated, {available} are available)"
+            ))
+        }
+        COMPLETE | CORDONED | MAINTENANCE => {
+            done(format!("daemon set {name:?} successfully rolled out"))
+        }
         PARTITIONED if is_degraded(object) => waiting(format!(
             "Waiting for partitioned roll out to finish: {updated} new pods have been updated, and pods fail..."
         )),
@@ -267,6 +271,12 @@ mod tests {
             (
                 [3, 2, 3],
                 "Cordoned",
+                "daemon set \"web\" successfully rolled out (2 out of 3 pods have been updated, 3 are available)",
+                true,
+            ),
+            (
+                [3, 2, 3],
+                "Maintenance",
                 "daemon set \"web\" successfully rolled out (2 out of 3 pods have been updated, 3 are available)",
                 true,
             ),

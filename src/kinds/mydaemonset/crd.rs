@@ -300,8 +300,8 @@ pub struct MyDaemonSetStatus {
     /// many nodes have an available pod of the newest revision and no other. Canary: the newest revision is tried on the
     /// canaries. WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
     /// unavailable than a roll-out may take down. WaitingForApproval: the canaries have soaked, and a user is to approve
-    /// the revision. Paused, Partitioned, OnDelete, Cordoned: this holds the nodes that are left. Complete: no node is
-    /// left that the roll-out could reach.
+    /// the revision. Paused, Partitioned, OnDelete, Cordoned, Maintenance: this holds the nodes that are left. Complete:
+    /// no node is left that the roll-out could reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may

@@ -231,6 +231,7 @@ mod tests {
             (Some("AutoPaused"), vec!["AutoPaused"]),
             (Some("Complete"), vec![]),
             (Some("Cordoned"), vec!["Cordoned"]),
+            (Some("Maintenance"), vec!["Maintenance"]),
             (None, vec![]),
         ] {
             metrics.set_paused(&key, reason);

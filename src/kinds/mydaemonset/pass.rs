@@ -154,4 +154,11 @@ impl<'a> Pass<'a> {
             .placement(&self.spec.hash, &self.spec.placement);
         Some(placement.eligibility(&node))
     }
+
+    /// Whether the roll-out is to leave a node alone: it takes no new pods, or is in maintenance.
+    pub(crate) fn is_left_alone(&self, node: &str) -> bool {
+        let view = self.caches.node(node);
+        view.is_some_and(|view| view.in_maintenance)
+            || self.eligibility(node) == Some(Eligibility::Cordoned)
+    }
 }

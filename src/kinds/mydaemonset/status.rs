@@ -6,7 +6,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::crd::{FailedNode, MyDaemonSetStatus};
 use super::decide::freeze::Freeze;
-use super::decide::observed::{Excluded, Named, Observed, OnCanary};
+use super::decide::observed::{self, Excluded, Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
 use super::decide::undo::{self, Undo};
 use super::names::{FREEZE_ANNOTATION, MIGRATION_ANNOTATION};
@@ -48,6 +48,8 @@ pub const PAUSED: &str = "Paused";
 pub const PARTITIONED: &str = "Partitioned";
 /// The same because the nodes are cordoned.
 pub const CORDONED: &str = "Cordoned";
+/// The same because the nodes are in maintenance, as their conditions say.
+pub const MAINTENANCE: &str = "Maintenance";
 /// So many revisions whose roll-out was completed are kept: to go back from one of them leads to another.
 const COMPLETE_REVISIONS: usize = 2;
 /// Reason of `Progressing=True`: the newest revision is on its canaries, which the other nodes wait for.
@@ -58,9 +60,16 @@ pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
 const LACKING: &str = "not yet on";
 /// In the same, before their names.
 const CANARIES: &str = "canaries: ";
-const HELD: [&str; 5] = [FROZEN, ON_DELETE, PAUSED, PARTITIONED, CORDONED];
+const HELD: [&str; 6] = [
+    FROZEN,
+    ON_DELETE,
+    PAUSED,
+    PARTITIONED,
+    CORDONED,
+    MAINTENANCE,
+];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub(crate) const STANDS: [&str; 11] = [
+pub(crate) const STANDS: [&str; 12] = [
     AUTO_PAUSED,
     FROZEN,
     ROLLED_BACK,
@@ -71,6 +80,7 @@ pub(crate) const STANDS: [&str; 11] = [
     PAUSED,
     PARTITIONED,
     CORDONED,
+    MAINTENANCE,
     MIGRATING,
 ];
 
@@ -514,8 +524,9 @@ fn stopped(input: &StatusInput<'_>, before: Option<&Condition>) -> State {
 fn going_back(input: &StatusInput<'_>, target: &str, before: Option<&Condition>) -> State {
     let observed = input.observed;
     let failed = failed(failed_nodes(input), input.update);
-    // Nodes that are cordoned are named at the end.
-    if let Some(held) = held(input, before).filter(|held| held.reason != CORDONED) {
+    // Nodes that are cordoned or in maintenance are named at the end.
+    let by_user = |held: &State| ![CORDONED, MAINTENANCE].contains(&held.reason);
+    if let Some(held) = held(input, before).filter(by_user) {
         let message = format!("{failed}; {}", held.message);
         return State::of(held.status, held.reason, message);
     }
@@ -615,11 +626,11 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
         )
     } else {
         // The newest revision excludes none of them: a cordon would not keep such a node's pod.
-        return Some(State::of(
-            false,
-            CORDONED,
-            reached(observed, input.target()),
-        ));
+        let causes = &observed.unreached.first;
+        let is_maintained = causes.contains_key(observed::IN_MAINTENANCE)
+            && !causes.contains_key(observed::CORDONED);
+        let reason = if is_maintained { MAINTENANCE } else { CORDONED };
+        return Some(State::of(false, reason, reached(observed, input.target())));
     };
     let waiting = waiting_for(observed, input.target());
     Some(State::of(false, reason, format!("{waiting}: {cause}")))
@@ -653,7 +664,7 @@ fn rolling_out(observed: &Observed, update: &str) -> String {
 }
 
 /// On how many nodes the revision is available now, and why not on the others: also those that count as desired no more
-/// because they are down or cordoned.
+/// because they are down, cordoned or in maintenance.
 fn reached(observed: &Observed, update: &str) -> String {
     let (reached, unreached) = (observed.reached, &observed.unreached);
     match (reached, reached + unreached.count) {
@@ -1631,6 +1642,35 @@ mod tests {
             (
                 CORDONED,
                 "revision new is available on 1 of 3 nodes; cordoned: a, b"
+            )
+        );
+    }
+
+    #[test]
+    fn nodes_in_maintenance_that_keep_an_older_revision_are_named() {
+        let said = |unreached: ByCause| {
+            let held = Observed {
+                held: 2,
+                unreached,
+                ..under_way()
+            };
+            let status = next_of(&none(), &held, strategy(), "old", 1);
+            let reason = super::paused(&status);
+            assert_eq!(reason, Some(state(&status)));
+            (reason, progressing(&status).to_owned())
+        };
+        assert_eq!(
+            said(by_cause([("a", "maintenance"), ("b", "maintenance")])),
+            (
+                Some(MAINTENANCE),
+                "revision new is available on 1 of 3 nodes; maintenance: a, b".to_owned()
+            )
+        );
+        assert_eq!(
+            said(by_cause([("a", "maintenance"), ("b", "cordoned")])),
+            (
+                Some(CORDONED),
+                "revision new is available on 1 of 3 nodes; cordoned: b; maintenance: a".to_owned()
             )
         );
     }

@@ -26,19 +26,22 @@ pub(crate) enum Cell {
     Held,
     /// Cordoned without an available pod of the newest revision: the roll-out leaves the node alone.
     Cordoned,
+    /// The same of a node whose conditions say that it is out of service, Ready or not.
+    Maintenance,
     /// The node is gone or not Ready.
     Down,
 }
 
 impl Cell {
     /// All of them, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::New,
         Self::Old,
         Self::Starting,
         Self::Failed,
         Self::Held,
         Self::Cordoned,
+        Self::Maintenance,
         Self::Down,
     ];
 
@@ -50,6 +53,7 @@ impl Cell {
             Self::Failed => "failed",
             Self::Held => "held",
             Self::Cordoned => "cordoned",
+            Self::Maintenance => "maintenance",
             Self::Down => "down",
         }
     }
@@ -63,6 +67,7 @@ impl Cell {
             Self::Failed => ("✗", "X"),
             Self::Held => ("·", "."),
             Self::Cordoned => ("-", "-"),
+            Self::Maintenance => ("=", "="),
             Self::Down => ("!", "!"),
         };
         if utf8 { symbol } else { ascii }
@@ -73,7 +78,7 @@ impl Cell {
             Self::New => Some(Style::Good),
             Self::Starting | Self::Down => Some(Style::Warning),
             Self::Failed => Some(Style::Bad),
-            Self::Held | Self::Cordoned => Some(Style::Faint),
+            Self::Held | Self::Cordoned | Self::Maintenance => Some(Style::Faint),
             Self::Old => None,
         }
     }
@@ -247,6 +252,8 @@ impl Judge {
         let serves_old = pods.iter().any(|pod| pod.is_ready() && !is_new(&pod));
         if is_updated && pods.iter().all(|pod| is_new(&pod)) {
             Cell::New
+        } else if node.is_some_and(|node| node.in_maintenance) {
+            Cell::Maintenance
         } else if is_down {
             Cell::Down
         } else if node.is_some_and(|node| node.cordoned) {
@@ -381,6 +388,19 @@ mod tests {
         ]
         .map(|(name, cell)| (name.to_owned(), cell));
         assert_eq!(of(&fleet(&nodes, pods), &spec()), expected);
+    }
+
+    #[test]
+    fn a_node_in_maintenance_is_shown_as_such_ready_or_not() {
+        let cell = |unready: bool, revision: &str| {
+            let mut node = node("n", unready, true);
+            node.in_maintenance = true;
+            let pods = vec![pod("n", revision, !unready)];
+            of(&fleet(&[node], pods), &spec())[0].1
+        };
+        assert_eq!(cell(false, "old"), Cell::Maintenance);
+        assert_eq!(cell(true, "old"), Cell::Maintenance);
+        assert_eq!(cell(false, NEW), Cell::New);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(super) enum Cause {
     NodeNotReady,
     /// It is cordoned.
     Cordoned,
+    /// A condition says that it is being drained, shut down or worked on.
+    Maintenance,
     /// It has a taint that the pods do not tolerate.
     TaintNotTolerated,
     /// It does not meet the node selector or the node affinity.
@@ -124,6 +126,10 @@ pub(super) const ADVICE: &[(Cause, &str)] = &[
     (
         Cause::Cordoned,
         "kubectl uncordon NODE, when its maintenance is over",
+    ),
+    (
+        Cause::Maintenance,
+        "nothing, while that goes on; if it is over, set the condition to False: kubectl edit node NODE --subresource=status",
     ),
     (
         Cause::TaintNotTolerated,

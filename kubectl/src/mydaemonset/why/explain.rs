@@ -222,6 +222,7 @@ impl<'a> Judge<'a> {
         let eligibility = self.eligibility(on_node).unwrap_or(Eligibility::Run);
         let silent = on_node.node.and_then(|node| node.view.not_ready_since);
         let is_lost = match on_node.node {
+            Some(node) if node.view.in_maintenance => true,
             Some(_) => silent.is_some_and(|since| self.now - since >= GRACE),
             None => self.fleet.nodes.is_some(),
         };
@@ -266,6 +267,10 @@ impl<'a> Judge<'a> {
         };
         if node.deleting.is_some() {
             return Some(Reason::new(Cause::NodeDeleting, "").since(node.deleting));
+        }
+        if node.view.in_maintenance {
+            let (since, said) = node.maintenance.clone().unwrap_or_default();
+            return Some(Reason::new(Cause::Maintenance, &said).since(since));
         }
         if let Some(since) = node.view.not_ready_since {
             return Some(Reason::new(Cause::NodeNotReady, &node.ready).since(Some(since)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
+use my_operator::kinds::mydaemonset::observe::node::{NodeView, OUT_OF_SERVICE, WatchedNode};
 use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
 use my_operator::kinds::shared::watched::utc;
 use serde::Deserialize as _;
@@ -29,6 +29,8 @@ pub(super) struct NodeFacts {
     pub(super) taints: Vec<Taint>,
     /// What its condition Ready says.
     pub(super) ready: String,
+    /// Since when it is out of service, and what the condition says that says so.
+    pub(super) maintenance: Option<(Option<DateTime<Utc>>, String)>,
 }
 
 impl NodeFacts {
@@ -36,21 +38,32 @@ impl NodeFacts {
     pub(super) fn read(object: Value, now: DateTime<Utc>) -> Option<Self> {
         let view = NodeView::from_watched(WatchedNode::deserialize(&object).ok()?, now);
         let node: Node = serde_json::from_value(object).unwrap_or_default();
-        let mut conditions = node
-            .status
-            .into_iter()
-            .flat_map(|status| status.conditions.unwrap_or_default());
-        let ready = conditions.find(|condition| condition.type_ == "Ready");
-        let words = ready.map(|ready| [ready.reason, ready.message]);
-        let words = words.into_iter().flatten().flatten();
-        let words: Vec<String> = words.filter(|text| !text.is_empty()).collect();
+        let conditions = node.status.and_then(|status| status.conditions);
+        let conditions = conditions.unwrap_or_default();
+        let ready = conditions.iter().find(|it| it.type_ == "Ready");
+        let words =
+            ready.map(|ready| joined([None, ready.reason.as_ref(), ready.message.as_ref()]));
+        let mut others = conditions.iter().filter(|it| it.status == "True");
+        let maintenance = others.find(|it| OUT_OF_SERVICE.contains(&it.type_.as_str()));
+        let maintenance = maintenance.map(|it| {
+            let words = [Some(&it.type_), it.reason.as_ref(), it.message.as_ref()];
+            (utc(it.last_transition_time.as_ref()), joined(words))
+        });
         Some(Self {
             view,
             deleting: utc(node.metadata.deletion_timestamp.as_ref()),
             taints: node.spec.and_then(|spec| spec.taints).unwrap_or_default(),
-            ready: words.join(": "),
+            ready: words.unwrap_or_default(),
+            maintenance,
         })
     }
+}
+
+/// The words that there are.
+fn joined(words: [Option<&String>; 3]) -> String {
+    let words = words.into_iter().flatten().map(String::as_str);
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join(": ")
 }
 
 /// A pod.

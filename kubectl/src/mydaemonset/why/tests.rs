@@ -229,6 +229,19 @@ const CASES: &[(Cause, Injection)] = &[
         scene.nodes[0]["spec"]["unschedulable"] = json!(true);
         scene.old();
     }),
+    // It is being worked on, and so is not Ready.
+    (Cause::Maintenance, |scene| {
+        let condition = |type_: &str, status: &str, reason: &str| {
+            json!({"type": type_, "status": status, "reason": reason, "message": "new kernel",
+                "lastTransitionTime": BEGAN})
+        };
+        scene.nodes[0]["status"]["conditions"] = json!([
+            condition("Ready", "False", "KubeletNotReady"),
+            condition("MaintenancePlanned", "True", "MaintenanceWindow"),
+            condition("MaintenanceInProgress", "True", "AdminRequested"),
+        ]);
+        scene.old();
+    }),
     (Cause::TaintNotTolerated, |scene| {
         scene.taint("reserved", "NoSchedule");
         scene.old();
@@ -526,6 +539,11 @@ fn a_cause_has_the_words_and_the_instant_of_what_shows_it() {
             "NodeStatusUnknown: Kubelet stopped posting node status.",
         ),
         (Cause::Cordoned, began, ""),
+        (
+            Cause::Maintenance,
+            began,
+            "MaintenanceInProgress: AdminRequested: new kernel",
+        ),
         (Cause::TaintNotTolerated, began, "reserved=yes:NoSchedule"),
         (
             Cause::NotEligible,

@@ -104,7 +104,7 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
 /// sent before is to have an answer all the same.
 fn is_spared(pass: &Pass<'_>, delete: &Delete) -> bool {
     let is_rolled_out = delete.reason == DeleteReason::Outdated && delete.version.is_none();
-    is_rolled_out && pass.eligibility(&delete.node) == Some(Eligibility::Cordoned) && {
+    is_rolled_out && pass.is_left_alone(&delete.node) && {
         let mut sent = pass.unanswered_deletes().into_iter();
         sent.all(|other| other.uid != delete.uid)
     }

@@ -206,8 +206,9 @@ impl MyDaemonSetReconciler {
 /// Whether a change of a node can change what is decided for pods of that placement.
 fn concerns(placement: &Placement, old: Option<&NodeView>, new: Option<&NodeView>) -> bool {
     let eligibility = |node: Option<&NodeView>| node.map(|node| placement.eligibility(node));
-    let relevant =
-        |node: Option<&NodeView>| node.map(|node| (node.uid.clone(), node.not_ready_since));
+    let relevant = |node: Option<&NodeView>| {
+        node.map(|node| (node.uid.clone(), node.not_ready_since, node.in_maintenance))
+    };
     eligibility(old) != eligibility(new)
         || (eligibility(new) != Some(Eligibility::Leave) && relevant(old) != relevant(new))
 }
@@ -270,6 +271,10 @@ mod tests {
             labels: [("x".into(), "y".into())].into(),
             ..node.clone()
         };
+        let maintained = NodeView {
+            in_maintenance: true,
+            ..node.clone()
+        };
         let tainted = NodeView {
             taints: [Taint {
                 key: "k".into(),
@@ -282,10 +287,15 @@ mod tests {
         let changed = |placement: &Placement, new| concerns(placement, Some(&node), new);
         assert!(changed(&anywhere, Some(&silent)));
         assert!(changed(&anywhere, Some(&tainted)));
+        assert!(changed(&anywhere, Some(&maintained)));
+        // Where pods are made on cordoned nodes too, it still takes the node out of the roll-out.
+        let everywhere = template(json!({"tolerations": [{"operator": "Exists"}]}));
+        let everywhere = Placement::from_template(Some(&everywhere));
+        assert!(changed(&everywhere, Some(&maintained)));
         assert!(changed(&anywhere, None));
         assert!(!changed(&anywhere, Some(&labelled)));
         assert!(concerns(&anywhere, None, Some(&node)));
-        for new in [&silent, &labelled, &tainted] {
+        for new in [&silent, &labelled, &tainted, &maintained] {
             assert!(!changed(&elsewhere, Some(new)));
         }
     }

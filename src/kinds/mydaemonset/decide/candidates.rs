@@ -56,8 +56,9 @@ impl<'a> Candidate<'a> {
         let last = on_node.last.as_deref();
         let was_there = last.is_some_and(|last| last.revision == update);
         let has_it = (is_there && eligibility != Eligibility::Leave) || (was_there && takes_pods);
-        // A roll-out takes no pod of a node that is not Ready.
-        let may_get_it = is_free && takes_pods && node.not_ready_since.is_none();
+        // A roll-out takes no pod of a node that is not Ready, or in maintenance.
+        let is_up = node.not_ready_since.is_none() && !node.in_maintenance;
+        let may_get_it = is_free && takes_pods && is_up;
         if !(has_it || may_get_it) {
             return None;
         }

@@ -10,6 +10,11 @@ use crate::kinds::mydaemonset::crd::FailedNode;
 /// How many nodes a message names. The others are counted.
 const NAMED: usize = 5;
 
+/// Why the roll-out does not reach a node that is cordoned.
+pub(crate) const CORDONED: &str = "cordoned";
+/// The same for one whose conditions say that it is out of service, cordoned or not.
+pub(crate) const IN_MAINTENANCE: &str = "maintenance";
+
 /// The first of some nodes, by name, and how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
@@ -142,7 +147,7 @@ pub(crate) struct Observed {
     pub(crate) unreached: ByCause,
     /// Nodes that wait for the newest revision.
     pub(crate) outdated: usize,
-    /// Those of them that the roll-out does not touch: partition, pause, `OnDelete`, cordons.
+    /// Those of them that the roll-out does not touch: partition, pause, `OnDelete`, cordons, maintenance.
     pub(crate) held: usize,
     /// Nodes that should have an available pod and have none.
     pub(crate) unavailable: Named,

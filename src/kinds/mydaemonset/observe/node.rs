@@ -41,6 +41,14 @@ pub(crate) struct Taint {
     pub(crate) effect: String,
 }
 
+/// The conditions of a node that say that it is out of service at the moment, of those of Kubernetes' KEP-5683. The others
+/// do not: until planned maintenance begins, the node serves; and `Drained` may outlast an uncordon.
+pub const OUT_OF_SERVICE: [&str; 3] = [
+    "DrainInProgress",
+    "GracefulNodeShutdownInProgress",
+    "MaintenanceInProgress",
+];
+
 /// What the cache holds of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
@@ -54,6 +62,8 @@ pub struct NodeView {
     pub(crate) taints: Box<[Taint]>,
     /// Whether the node is cordoned and takes no new pods.
     pub cordoned: bool,
+    /// Whether a condition says that it is being drained, shut down or worked on. Only `True` does.
+    pub in_maintenance: bool,
     /// Since when the node has not been Ready; `None` while it is.
     pub not_ready_since: Option<DateTime<Utc>>,
     /// When the node is first known to have been Ready; `None` before.
@@ -71,6 +81,11 @@ impl NodeView {
         let created = utc(node.metadata.creation_timestamp.as_ref()).unwrap_or(now);
         let (is_ready, changed) = node.status.ready(created);
         let changed = changed.min(now);
+        let is_true = |type_: &str| {
+            let condition = node.status.condition(type_);
+            condition.is_some_and(|condition| condition.status == "True")
+        };
+        let in_maintenance = OUT_OF_SERVICE.into_iter().any(is_true);
         let not_ready_since = (!is_ready).then_some(changed);
         let ready_from = if is_ready {
             Some(changed.max(created))
@@ -88,6 +103,7 @@ impl NodeView {
                 .collect(),
             taints: node.spec.taints.into(),
             cordoned: node.spec.unschedulable,
+            in_maintenance,
             not_ready_since,
             ready_from,
         }
@@ -150,6 +166,27 @@ mod tests {
         assert_eq!(first, node(with("1970-01-01T00:02:00Z"), 200));
         assert_eq!((first.label("a"), first.label("c")), (Some("1"), None));
         assert_eq!(first.not_ready_since, None);
+    }
+
+    #[test]
+    fn a_node_is_in_maintenance_while_a_condition_says_so() {
+        let with = |type_: &str, status: &str| {
+            let conditions =
+                json!([{"type": "Ready", "status": "True"}, {"type": type_, "status": status}]);
+            node(json!({"status": {"conditions": conditions}}), 100).in_maintenance
+        };
+        for type_ in [
+            "DrainInProgress",
+            "MaintenanceInProgress",
+            "GracefulNodeShutdownInProgress",
+        ] {
+            assert!(with(type_, "True"), "{type_}");
+            assert!(!with(type_, "False"), "{type_}");
+            assert!(!with(type_, "Unknown"), "{type_}");
+        }
+        for type_ in ["MaintenancePlanned", "Drained", "MemoryPressure"] {
+            assert!(!with(type_, "True"), "{type_}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::pods::{crashes_from, is_available};
 use crate::kinds::mydaemonset::decide::canary::Canary;
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
+use crate::kinds::mydaemonset::decide::observed::{CORDONED, IN_MAINTENANCE};
 use crate::kinds::mydaemonset::decide::placement::{Eligibility, Obstacle};
 use crate::kinds::mydaemonset::observe::pod::PodView;
 use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
@@ -37,7 +38,9 @@ impl NodeState<'_> {
         } else {
             flags.set(NodeFlag::Misscheduled, self.node.is_some() && self.stays());
         }
-        let failure = self.failure(input).filter(|_| self.reachable());
+        // What its pods do while the node is worked on says nothing about the revision.
+        let speaks = self.reachable() && !self.in_maintenance();
+        let failure = self.failure(input).filter(|_| speaks);
         flags.set(NodeFlag::FailedCanary, failure.is_some());
         Verdict {
             flags,
@@ -154,6 +157,9 @@ impl NodeState<'_> {
 
     /// Why the node does not have an available pod of the newest revision and no other.
     pub(crate) fn why_unreached(&self, input: &RolloutInput<'_>) -> Box<str> {
+        if self.in_maintenance() {
+            return IN_MAINTENANCE.into();
+        }
         if self.silent_since().is_some() || self.eligibility == Eligibility::Down {
             return NOT_READY.into();
         }
@@ -162,7 +168,7 @@ impl NodeState<'_> {
         let node = match self.eligibility {
             _ if !kept_off => None,
             _ if self.excluded.is_some() => Some("excluded"),
-            Eligibility::Cordoned => Some("cordoned"),
+            Eligibility::Cordoned => Some(CORDONED),
             Eligibility::Keep if self.barred => Some("excluded by admission"),
             Eligibility::Keep => Some("taint not tolerated"),
             _ => None,

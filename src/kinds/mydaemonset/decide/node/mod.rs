@@ -65,7 +65,7 @@ pub(super) struct NodeState<'a> {
     stance: Stance,
     /// The newest revision.
     update: &'a str,
-    /// The node has been `NotReady` for so long that the limits leave it out.
+    /// The limits leave the node out: it is in maintenance, or has been `NotReady` for long.
     lost: bool,
     /// When the limits leave it out too, unless it is served: it was unavailable before its turn, so waiting for it
     /// protects nothing. `None` if it is served, or the roll-out itself may have made it unavailable.
@@ -103,7 +103,7 @@ impl<'a> NodeState<'a> {
             last: on_node.last.as_deref(),
             stance,
             update: input.revisions.update,
-            lost: is_lost,
+            lost: is_lost || node.is_some_and(|node| node.in_maintenance),
             ..NodeState::default()
         };
         node_state.sort(on_node.pods.iter().map(AsRef::as_ref), input);
@@ -333,10 +333,15 @@ impl<'a> NodeState<'a> {
         pod.revision != self.update
     }
 
-    /// Whether the node is Ready. A pod is not deleted for a roll-out on one that is not: nothing
-    /// could follow it, and its containers go on until the kubelet is back.
+    /// Whether the node is Ready and not in maintenance. A pod is not deleted for a roll-out on one that is not Ready:
+    /// nothing could follow it, and its containers go on until the kubelet is back.
     fn is_up(&self) -> bool {
-        self.node.is_some() && self.silent_since().is_none()
+        self.node.is_some() && self.silent_since().is_none() && !self.in_maintenance()
+    }
+
+    /// Whether a condition of the node says that it is out of service.
+    fn in_maintenance(&self) -> bool {
+        self.node.is_some_and(|node| node.in_maintenance)
     }
 
     /// Since when the node has not been Ready, if it is not.

@@ -24,7 +24,7 @@ pub enum Eligibility {
     Down,
     /// An existing pod stays as it is; none is created, and the node does not count.
     Keep,
-    /// The node is cordoned: an existing pod stays and counts; none is created or replaced.
+    /// The node is cordoned or in maintenance: an existing pod stays and counts; none is created or replaced.
     Cordoned,
     /// The node must not have a pod.
     #[default]
@@ -180,7 +180,7 @@ impl Placement {
             Eligibility::Leave
         } else if !untolerated("NoSchedule").all(is_down) || self.is_barred(node) {
             Eligibility::Keep
-        } else if node.cordoned && !self.tolerates_cordon {
+        } else if (node.cordoned || node.in_maintenance) && !self.tolerates_cordon {
             Eligibility::Cordoned
         } else if untolerated("NoSchedule").next().is_some() {
             Eligibility::Down

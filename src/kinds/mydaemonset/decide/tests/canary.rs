@@ -183,6 +183,9 @@ fn canaries_stay_canaries_and_those_that_leave_are_replaced() {
     assert_eq!(observed(&decision).missing.to_string(), "b (NotReady)");
     world.nodes.remove(1);
     assert_eq!(canaries(&world.decide()), ["a"]);
+    world.nodes[0].in_maintenance = true;
+    assert_eq!(canaries(&world.decide()), ["c"]);
+    world.nodes[0].in_maintenance = false;
     world.nodes[0].cordoned = true;
     assert_eq!(canaries(&world.decide()), ["c"]);
     world.pods[1].ready_since = None;

@@ -66,6 +66,13 @@ fn cordoned(name: &str) -> NodeView {
     }
 }
 
+fn in_maintenance(name: &str) -> NodeView {
+    NodeView {
+        in_maintenance: true,
+        ..node(name)
+    }
+}
+
 fn tainted(name: &str, key: &str, effect: &str) -> NodeView {
     NodeView {
         taints: [Taint {
@@ -547,6 +554,85 @@ fn a_cordoned_node_is_left_alone_and_counts_while_it_has_a_pod() {
 }
 
 #[test]
+fn a_node_in_maintenance_is_left_alone_and_takes_no_place_of_the_limit() {
+    let names = ["a", "b", "c"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    // Its pod serves, does not, fails, is being evicted, or is gone.
+    for pods in [
+        vec![ready("a", "old")],
+        vec![pod("a", "old")],
+        vec![failed("a", "new", 9_999, 0)],
+        vec![deleting("a", "old")],
+        vec![],
+    ] {
+        let others = ["b", "c"].map(|name| ready(name, "old"));
+        let is_counted = !pods.is_empty();
+        world.pods = [pods, others.to_vec()].concat();
+        world.nodes[0] = in_maintenance("a");
+        let decision = world.decide();
+        assert_eq!(deleted(&decision), ["b-old outdated"], "{:?}", world.pods);
+        assert_eq!(created(&decision), NOTHING, "{:?}", world.pods);
+        assert_eq!(decision.observed.desired, 2 + usize::from(is_counted));
+    }
+    // Where it is only cordoned, it takes the place while it has a pod.
+    world.pods = vec![pod("a", "old"), ready("b", "old"), ready("c", "old")];
+    world.nodes[0] = cordoned("a");
+    assert_eq!(deleted(&world.decide()), NOTHING);
+    // Afterwards its turn comes.
+    world.nodes[0] = node("a");
+    world.pods = vec![ready("a", "old"), ready("b", "new"), ready("c", "new")];
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+}
+
+#[test]
+fn a_roll_out_that_only_maintenance_holds_says_so_and_is_not_complete() {
+    let names = ["a", "b"];
+    let pods = names.map(|name| ready(name, "old")).to_vec();
+    let mut world = world(names.map(in_maintenance).into(), pods);
+    assert!(!world.decide().observed.complete);
+    let said = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+    assert_eq!(
+        after_the_end(&world),
+        said(
+            "Maintenance",
+            "revision new is available on 0 of 2 nodes; maintenance: a, b"
+        )
+    );
+    // A reboot is part of it.
+    world.nodes[0].not_ready_since = Some(at(NOW - 5));
+    world.nodes[1] = cordoned("b");
+    assert_eq!(
+        after_the_end(&world),
+        said(
+            "Cordoned",
+            "revision new is available on 0 of 2 nodes; cordoned: b; maintenance: a"
+        )
+    );
+}
+
+#[test]
+fn a_template_that_tolerates_cordons_gets_missing_pods_in_maintenance_and_no_roll_out() {
+    let tolerant = PodTemplate(json!({"spec": {"tolerations": [{"operator": "Exists"}]}}));
+    let all = || vec![in_maintenance("a"), node("b")];
+    let mut world = world(all(), vec![ready("b", "old")]);
+    world.template = tolerant;
+    // The missing pod takes no place either.
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["a/new"]);
+    assert_eq!(deleted(&decision), ["b-old outdated"]);
+    world.pods = vec![pod("a", "old"), ready("b", "new")];
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(decision.observed.left_out, named(&["a (maintenance)"]));
+    assert!(decision.observed.complete);
+    // What happens there says nothing about the revision.
+    world.pods = vec![crashing("a", "new"), ready("b", "old")];
+    assert!(!world.decide().observed.auto_paused);
+    world.nodes[0] = node("a");
+    assert!(world.decide().observed.auto_paused);
+}
+
+#[test]
 fn a_failed_pod_is_replaced_after_a_growing_backoff() {
     for (attempt, seconds) in [
         (0, 10),
@@ -1007,7 +1093,7 @@ fn an_ended_pod_kept_by_a_finalizer_does_not_block_its_successor() {
 #[test]
 fn a_surge_blocked_by_its_node_frees_its_place_for_another() {
     let (cordoned, tainted) = (cordoned("a"), tainted("a", "k", "NoSchedule"));
-    for stopped in [cordoned, tainted, not_ready("a", 60)] {
+    for stopped in [cordoned, tainted, not_ready("a", 60), in_maintenance("a")] {
         let pods = vec![ready("a", "old"), pod("a", "new"), ready("b", "old")];
         let mut world = world(vec![stopped, node("b")], pods);
         world.strategy.max_surge = Amount::Nodes(1);
@@ -1249,6 +1335,13 @@ fn the_end_of_a_roll_out_is_not_claimed_of_nodes_that_do_not_have_it() {
             vec![crashing.clone()],
             not_on("CrashLoopBackOff"),
         ),
+        (in_maintenance("b"), vec![new.clone()], both.clone()),
+        (in_maintenance("b"), vec![], not_on("maintenance")),
+        (
+            in_maintenance("b"),
+            vec![old.clone()],
+            not_on("maintenance"),
+        ),
         // No pod belongs there; it may keep one.
         (barred.clone(), vec![], one.clone()),
         (barred.clone(), vec![new], both),
@@ -1264,7 +1357,8 @@ fn the_end_of_a_roll_out_is_not_claimed_of_nodes_that_do_not_have_it() {
         world.current = "new";
         let (reason, said) = after_the_end(&world);
         assert_eq!(said, message, "{case}");
-        assert!(["Complete", "Cordoned"].contains(&&*reason), "{reason}");
+        let ends = ["Complete", "Cordoned", "Maintenance"];
+        assert!(ends.contains(&&*reason), "{reason}");
     }
     let none = world(vec![tainted("a", "k", "NoExecute")], vec![]);
     let (_, said) = after_the_end(&none);
@@ -1763,6 +1857,7 @@ fn only_a_new_revision_or_a_resumption_ends_an_auto_pause() {
     // The node with the old pod is cordoned, drained, tainted, lost, or away.
     for b in [
         cordoned("b"),
+        in_maintenance("b"),
         tainted("b", "k", "NoSchedule"),
         tainted("b", "k", "NoExecute"),
         not_ready("b", 100),

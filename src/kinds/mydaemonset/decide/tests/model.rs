@@ -1,5 +1,5 @@
 //! Drives a model of a cluster at random: spec changes that move pods to other nodes, failures,
-//! nodes that join, leave, register again, are cordoned, tainted and relabelled, calls that are
+//! nodes that join, leave, register again, are cordoned, maintained, tainted and relabelled, calls that are
 //! rejected, lost, carried out without an answer or carried out late, an operator that restarts,
 //! and watches that show pods late. Each decision is checked against [`promises`](super::promises),
 //! and in the end the roll-out must finish.
@@ -80,9 +80,13 @@ enum Mutant {
     FailedRevisionForgotten,
     /// A freeze stops nothing.
     FreezeIgnored,
+    /// Nodes in maintenance are like any other.
+    MaintenanceIgnored,
+    /// They are like cordoned ones, and so count while they have a pod.
+    MaintainedNodesCount,
 }
 
-const MUTANTS: [Mutant; 26] = [
+const MUTANTS: [Mutant; 28] = [
     Mutant::BeliefDroppedWithoutAnAnswer,
     Mutant::OnlyTheWatchIsBelieved,
     Mutant::BeliefEndsByItself,
@@ -109,12 +113,16 @@ const MUTANTS: [Mutant; 26] = [
     Mutant::RestartsForgiven,
     Mutant::FailedRevisionForgotten,
     Mutant::FreezeIgnored,
+    Mutant::MaintenanceIgnored,
+    Mutant::MaintainedNodesCount,
 ];
 
 struct Model {
     random: fastrand::Rng,
     /// What concerns canaries; `None` where there are none. So the other histories stay what they were.
     trial: Option<fastrand::Rng>,
+    /// The same for what concerns maintenance.
+    upkeep: Option<fastrand::Rng>,
     mutant: Option<Mutant>,
     now: DateTime<Utc>,
     nodes: Vec<NodeView>,
@@ -231,6 +239,8 @@ impl Model {
     fn new(seed: u64, mutant: Option<Mutant>, has_canaries: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let trial = has_canaries.then(|| fastrand::Rng::with_seed(!seed));
+        let has_upkeep = has_canaries && !FOUND_WITH_CANARIES.contains(&seed);
+        let upkeep = has_upkeep.then(|| fastrand::Rng::with_seed(seed.rotate_left(32)));
         let placements = NAMES.map(|name| {
             let placement = Placement::from_template(Some(&template(&mut random)));
             (name, Arc::new(placement))
@@ -244,6 +254,7 @@ impl Model {
         let mut model = Self {
             random,
             trial,
+            upkeep,
             mutant,
             now: at(NOW),
             nodes: Vec::new(),
@@ -455,8 +466,20 @@ impl Model {
         self.deleted.clear();
     }
 
+    /// A node goes into maintenance, or comes back.
+    fn maintain(&mut self) {
+        let count = self.nodes.len();
+        if let Some(random) = &mut self.upkeep
+            && count > 0
+            && one_in(random, 8)
+        {
+            self.nodes[random.usize(0..count)].in_maintenance ^= true;
+        }
+    }
+
     /// A change or a failure.
     fn disturb(&mut self) {
+        self.maintain();
         let restarts = self.trial.as_mut().is_some_and(|random| one_in(random, 8));
         if restarts && self.canary.is_some() {
             self.restart_a_container();
@@ -913,6 +936,11 @@ impl Model {
         let mut node = node.clone();
         match self.mutant {
             Some(Mutant::JoiningNodesCount) => node.ready_from = Some(node.created),
+            Some(Mutant::MaintenanceIgnored) => node.in_maintenance = false,
+            Some(Mutant::MaintainedNodesCount) => {
+                node.cordoned |= node.in_maintenance;
+                node.in_maintenance = false;
+            }
             Some(Mutant::SameSecondSpeaks) => {
                 if let Some(since) = &mut node.not_ready_since {
                     *since += TimeDelta::seconds(1);
@@ -1275,6 +1303,7 @@ impl Model {
             node.ready_from = node.ready_from.or(Some(self.now));
             node.taints = Box::default();
             node.cordoned = false;
+            node.in_maintenance = false;
         }
         for pod in &mut self.pods {
             pod.restarts = 0;

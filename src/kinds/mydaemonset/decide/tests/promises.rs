@@ -223,6 +223,11 @@ impl Case<'_> {
             "{} is on a node that is not Ready",
             pod.name
         );
+        ensure!(
+            !node.in_maintenance,
+            "{} is on a node in maintenance",
+            pod.name
+        );
         if !excluded && self.on(node).any(|other| self.is_available(other)) {
             return Ok(false);
         }
@@ -290,7 +295,8 @@ impl Case<'_> {
                 .any(|delete| delete.node == node.name);
             let may = self.is_behind(node) && !self.is_held(node, stopped);
             let fit = self.eligibility(self.update, node) == Eligibility::Run
-                && node.not_ready_since.is_none();
+                && node.not_ready_since.is_none()
+                && !node.in_maintenance;
             serves && may && fit && !goes
         };
         !self.strategy.on_delete && self.nodes.iter().any(|node| waits(&node))
@@ -512,7 +518,8 @@ impl Case<'_> {
     /// Whether the node is to get the newest revision, and a roll-out could bring it there now.
     fn may_be_canary(&self, node: &NodeView, canary: &Canary) -> bool {
         let takes_pods = self.eligibility(self.update, node) == Eligibility::Run
-            && node.not_ready_since.is_none();
+            && node.not_ready_since.is_none()
+            && !node.in_maintenance;
         let is_free = self.is_behind(node) && !self.is_partitioned(node);
         takes_pods && is_free && fits(node, canary)
     }
@@ -584,7 +591,7 @@ impl Case<'_> {
 
     fn is_lost(&self, node: &NodeView) -> bool {
         let since = node.not_ready_since;
-        since.is_some_and(|since| self.now - since >= TimeDelta::seconds(60))
+        node.in_maintenance || since.is_some_and(|since| self.now - since >= TimeDelta::seconds(60))
     }
 
     fn is_left_out(&self, node: &NodeView) -> bool {
@@ -747,7 +754,7 @@ impl Case<'_> {
             let newest = self.eligibility(self.update, node);
             let own = self.older(node).map(|own| self.eligibility(own, node));
             let eligibility = own.filter(|_| self.is_excluded(node)).unwrap_or(newest);
-            matches!(eligibility, Eligibility::Run | Eligibility::Down)
+            matches!(eligibility, Eligibility::Run | Eligibility::Down) && !node.in_maintenance
         };
         let failing = self.nodes.iter().filter(touched);
         let failing = failing.filter(|node| self.on(node).any(|pod| fails(node, pod)));
