@@ -1401,6 +1401,40 @@ async fn a_node_that_is_cordoned_while_others_are_rolled_out_keeps_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_goes_into_maintenance_while_others_are_rolled_out_keeps_its_pod() {
+    // Also where the new pods may be made on cordoned nodes.
+    for tolerations in [json!([]), json!([{"operator": "Exists"}])] {
+        let world = World::running(3, &json!({"maxUnavailable": 3})).await;
+        world.delay_first_deletion(Duration::from_secs(5));
+        let template = json!({"spec": {"tolerations": tolerations}});
+        let change = json!({"spec": {"image": "a:2", "template": template}});
+        let sets = world.server.direct();
+        sets.patch("mydaemonsets", "ns", "d", &change).unwrap();
+        // The first pod is being deleted, and the others are next.
+        sleep(Duration::from_secs(2)).await;
+        let maintain = |status: &str| {
+            for node in ["n0", "n1", "n2"] {
+                let nodes = world.server.direct();
+                let edited = nodes.edit_status("nodes", "", node, |node| {
+                    let conditions = node["status"]["conditions"].as_array();
+                    let mut conditions = conditions.cloned().unwrap_or_default();
+                    conditions.retain(|condition| condition["type"] != "DrainInProgress");
+                    conditions.push(json!({"type": "DrainInProgress", "status": status}));
+                    node["status"]["conditions"] = json!(conditions);
+                });
+                edited.unwrap();
+            }
+        };
+        maintain("True");
+        sleep(SETTLED).await;
+        assert_eq!(world.ready_of("a:1"), 2, "{tolerations}");
+        maintain("False");
+        sleep(SETTLED).await;
+        assert_eq!(world.ready_of("a:2"), 3, "{tolerations}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_for_a_spec_that_was_paused_meanwhile() {
     let world = World::running(6, &json!({"maxUnavailable": 3})).await;
     world.delay_first_deletion(Duration::from_secs(8));

@@ -129,6 +129,11 @@ pub fn started(seen: &Seen<'_>, user: &str, at: Duration) -> Duration {
     of_it.next().map(|(_, start)| *start).unwrap_or_default()
 }
 
+/// Whether a condition of a node says that it is being worked on.
+fn is_maintained(node: &Value) -> bool {
+    condition(node, "MaintenanceInProgress").is_some_and(|(is, _)| is == "True")
+}
+
 /// The hash of the revision of a set.
 pub fn update(set: &Value) -> String {
     let spec: MyDaemonSetSpec = serde_json::from_value(set["spec"].clone()).unwrap_or_default();
@@ -325,7 +330,7 @@ impl<'a> Known<'a> {
         }
         if keeps {
             Fate::Keep
-        } else if node["spec"]["unschedulable"] == true {
+        } else if node["spec"]["unschedulable"] == true || is_maintained(node) {
             Fate::Cordoned
         } else if is_down {
             Fate::Down
@@ -348,10 +353,13 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Whether the node has been NotReady for so long that the limits leave it out.
+    /// Whether the limits leave the node out: it is in maintenance, or has been NotReady for so long.
     pub fn is_lost(&self, node: &str) -> bool {
-        let since = self.nodes.get(node).and_then(|node| node.not_ready_since);
-        since.is_some_and(|since| self.elapsed.saturating_sub(since) >= LOST_AFTER)
+        self.nodes.get(node).is_some_and(|node| {
+            let since = node.not_ready_since;
+            let silent = since.map(|since| self.elapsed.saturating_sub(since));
+            is_maintained(node.object) || silent.is_some_and(|silent| silent >= LOST_AFTER)
+        })
     }
 
     /// Whether the node is not Ready.

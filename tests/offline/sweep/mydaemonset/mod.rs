@@ -162,6 +162,7 @@ impl Subject for MyDaemonSet {
             "DeleteRefused",
             "Frozen",
             "Invalid",
+            "Maintenance",
             "NameConflict",
             "NoEligibleNodes",
             "OnDelete",
@@ -309,6 +310,19 @@ fn label(cluster: &Cluster, node: &str, value: Value) {
 
 fn cordon(cluster: &Cluster, node: &str, is: bool) {
     change_node(cluster, node, json!({"spec": {"unschedulable": is}}));
+}
+
+/// A condition of the node says whether it is being worked on.
+fn maintain(cluster: &Cluster, node: &str, status: &str) {
+    let direct = cluster.server.direct();
+    // The node may be gone.
+    let _ = direct.edit_status("nodes", "", node, |node| {
+        let conditions = node["status"]["conditions"].as_array();
+        let mut conditions = conditions.cloned().unwrap_or_default();
+        conditions.retain(|condition| condition["type"] != "MaintenanceInProgress");
+        conditions.push(json!({"type": "MaintenanceInProgress", "status": status}));
+        node["status"]["conditions"] = json!(conditions);
+    });
 }
 
 fn taint(cluster: &Cluster, node: &str, effect: &str) {
@@ -854,6 +868,21 @@ scenarios! {
         delete_pod(cluster, "node-5");
         cluster.sleep(10).await;
         cordon(cluster, "node-5", false);
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
+    };
+    /// It is rebooted meanwhile. The roll-out waits for it no more than for a cordoned one, and comes back to it.
+    node_in_maintenance = |cluster| {
+        run(cluster, json!({})).await;
+        maintain(cluster, "node-2", "True");
+        cluster.sleep(1).await;
+        cluster.kubelet.lose("node-2");
+        image(cluster, "app:2");
+        updated(cluster, 4).await;
+        cluster.sleep(30).await;
+        cluster.kubelet.recover("node-2");
+        cluster.sleep(10).await;
+        maintain(cluster, "node-2", "False");
         cluster.sleep(1).await;
         cluster.until(is_complete).await;
     };

@@ -162,6 +162,19 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "maintenance is not seen",
+        read: |path, answer| {
+            read(path, answer, "nodes", |node| {
+                for condition in conditions(node) {
+                    if condition["type"] == "MaintenanceInProgress" {
+                        condition["status"] = json!("False");
+                    }
+                }
+            });
+        },
+        ..BASE
+    },
+    Mutant {
         name: "every node seems to have served the older revision",
         read: |path, answer| {
             read(path, answer, "pods", |pod| {
