@@ -6,8 +6,8 @@ use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemo
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
 use my_operator::kinds::mydaemonset::revision::{Content, hash};
 use my_operator::kinds::mydaemonset::status::{
-    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, is_auto_paused,
-    is_undone, on_canaries, resumable,
+    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, canaries,
+    is_auto_paused, is_undone, resumable,
 };
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition};
 use serde::Deserialize as _;
@@ -132,10 +132,10 @@ impl Object {
         is_auto_paused(&self.status, &self.revision())
     }
 
-    /// Whether the present spec is on its canaries, and whether it is available on all of them.
-    pub(crate) fn on_canaries(&self) -> Option<bool> {
+    /// The canaries of the present spec, the first ones, if it has not gone beyond them.
+    pub(crate) fn canaries(&self) -> Option<&[String]> {
         let is_this = self.status.update_revision.as_deref() == Some(&self.revision());
-        on_canaries(&self.status).filter(|_| is_this)
+        canaries(&self.status).filter(|_| is_this)
     }
 
     /// Whether the present spec has a canary that it has not passed, and a pause or a freeze hides how far that is.

@@ -285,6 +285,10 @@ pub struct MyDaemonSetStatus {
     /// or it failed and the pods go back from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted_revision: Option<String>,
+    /// The canaries, the first 20, while the newest revision is tried on them or waits for its approval (Progressing with
+    /// reason Canary or WaitingForApproval).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub canary_nodes: Vec<String>,
     /// The nodes that the roll-out was stopped for (Progressing=False, AutoPaused), or undone, the first 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_nodes: Vec<FailedNode>,

@@ -56,10 +56,8 @@ const COMPLETE_REVISIONS: usize = 2;
 pub const CANARY: &str = "Canary";
 /// Reason of `Progressing=False`: the canaries have soaked, and a user is to approve the revision.
 pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
-/// In the message about a canary: not every canary has the revision available.
-const LACKING: &str = "not yet on";
-/// In the same, before their names.
-const CANARIES: &str = "canaries: ";
+/// How many canaries are in the status.
+const MAX_CANARY_NODES: usize = 20;
 const HELD: [&str; 6] = [
     FROZEN,
     ON_DELETE,
@@ -297,6 +295,9 @@ fn with<const N: usize>(
             Some(state) => state.set(&mut status.conditions, type_, generation, now),
         }
     }
+    if canaries(&status).is_none() {
+        status.canary_nodes.clear();
+    }
     status.state = Some(summary(&status.conditions, observed));
     status
 }
@@ -325,6 +326,7 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         complete_revisions: complete_revisions(input),
         update_revision: if_stored(input.update, &previous.update_revision),
         promoted_revision: promoted_revision(input),
+        canary_nodes: canary_nodes(observed),
         failed_nodes: failed_nodes(input).to_vec(),
         failed_revisions: failed_revisions(input),
         ..previous.clone()
@@ -420,6 +422,13 @@ fn promoted_revision(input: &StatusInput<'_>) -> Option<String> {
     let is_promoted = passes || has_passed_canary(input.previous, input.update);
     let is_under_way = input.update != input.current;
     (is_promoted && is_under_way).then(|| input.update.to_owned())
+}
+
+/// The canaries, the first ones.
+fn canary_nodes(observed: &Observed) -> Vec<String> {
+    let nodes = observed.canary.iter().flat_map(|canary| &canary.nodes);
+    let nodes = nodes.take(MAX_CANARY_NODES);
+    nodes.map(ToString::to_string).collect()
 }
 
 /// The conditions in a word, for `kubectl get`: first what needs attention, then what is under way,
@@ -590,9 +599,9 @@ fn canary_message(canary: &OnCanary, update: &str) -> String {
     let available = nodes - canary.missing.count;
     let names = Named::new(canary.nodes.iter(), ToString::to_string);
     let mut message =
-        format!("revision {update} is available on {available} of {nodes} {CANARIES}{names}");
+        format!("revision {update} is available on {available} of {nodes} canaries: {names}");
     if canary.missing.count > 0 {
-        message = format!("{message}; {LACKING} {}", canary.missing);
+        message = format!("{message}; not yet on {}", canary.missing);
     }
     match canary.soaks_until {
         Some(until) if !canary.soaked => {
@@ -842,22 +851,11 @@ pub(crate) fn needs_no_canary(status: &MyDaemonSetStatus, update: &str) -> bool 
     has_passed_canary(status, update) || complete.any(|hash| hash == update)
 }
 
-/// Whether the newest revision is on its canaries, and whether it is available on all of them.
-pub fn on_canaries(status: &MyDaemonSetStatus) -> Option<bool> {
+/// The canaries, the first ones, if the newest revision has not gone beyond them.
+pub fn canaries(status: &MyDaemonSetStatus) -> Option<&[String]> {
     let progressing = condition::get(&status.conditions, PROGRESSING)?;
     let is_on = [CANARY, WAITING_FOR_APPROVAL].contains(&progressing.reason.as_str());
-    is_on.then(|| !progressing.message.contains(LACKING))
-}
-
-/// Whether the node is one of the canaries that the status names: the first ones.
-pub fn names_canary(status: &MyDaemonSetStatus, node: &str) -> bool {
-    let progressing = condition::get(&status.conditions, PROGRESSING);
-    let message = progressing.map_or("", |c| c.message.as_str());
-    let named = message.split_once(CANARIES).map_or("", |(_, rest)| rest);
-    // What follows: the count of those that are not named, and what is lacking.
-    let named = named.split(" and ").next().unwrap_or_default();
-    let named = named.split("; ").next().unwrap_or_default();
-    named.split(", ").any(|name| name == node)
+    is_on.then_some(status.canary_nodes.as_slice())
 }
 
 /// Whether a roll-out is under way.
@@ -1279,29 +1277,32 @@ mod tests {
             let text = format!("{is} {}: {message}", state(&status));
             let notes = events(&none(), &status).into_iter();
             let notes: Vec<_> = notes.map(|event| event.reason).collect();
-            let named = ["a", "b"].map(|node| names_canary(&status, node));
-            assert_eq!(named, [message.contains(CANARIES); 2], "{message}");
-            assert!(!names_canary(&status, "c"), "{message}");
-            (text, on_canaries(&status), super::paused(&status), notes)
+            let nodes = canaries(&status).map(|nodes| nodes.join(" "));
+            assert_eq!(
+                nodes.clone().unwrap_or_default(),
+                status.canary_nodes.join(" ")
+            );
+            (text, nodes, super::paused(&status), notes)
         };
+        let both = || Some("a b".to_owned());
         let lacks = canary(named(["b (no available pod)"]), None, false);
         let text = "True Canary: revision new is available on 1 of 2 canaries: a, b; not yet on b (no available pod)";
         assert_eq!(
             shown(&lacks, strategy()),
-            (text.to_owned(), Some(false), Some(CANARY), vec![])
+            (text.to_owned(), both(), Some(CANARY), vec![])
         );
         let soaks = canary(Named::default(), Some(600), false);
         let text = "True Canary: revision new is available on 2 of 2 canaries: a, b; soaking until 1970-01-01T00:10:00Z";
         assert_eq!(
             shown(&soaks, strategy()),
-            (text.to_owned(), Some(true), Some(CANARY), vec![])
+            (text.to_owned(), both(), Some(CANARY), vec![])
         );
         let soaked = canary(Named::default(), Some(600), true);
         let text = "False WaitingForApproval: revision new is available on 2 of 2 canaries: a, b; it goes on when it is approved (kubectl mydaemonset approve)";
         let (stands, notes) = (Some(WAITING_FOR_APPROVAL), vec![WAITING_FOR_APPROVAL]);
         assert_eq!(
             shown(&soaked, strategy()),
-            (text.to_owned(), Some(true), stands, notes)
+            (text.to_owned(), both(), stands, notes)
         );
         // A freeze and a user's pause come first.
         let frozen = next(&StatusInput {
@@ -1321,8 +1322,8 @@ mod tests {
             refusal: None,
             now: at(1),
         });
-        let found = (super::paused(&frozen), on_canaries(&frozen));
-        assert_eq!(found, (Some(FROZEN), None));
+        assert_eq!(super::paused(&frozen), Some(FROZEN));
+        assert_eq!(frozen.canary_nodes, [""; 0]);
         let paused = Strategy {
             paused: true,
             ..strategy()
@@ -1337,15 +1338,27 @@ mod tests {
             });
         };
         none_is(&mut none_fits, false);
-        let (text, ..) = shown(&none_fits, strategy());
+        let (text, nodes, ..) = shown(&none_fits, strategy());
         let start = "True Canary: no node can be a canary for revision new";
         assert!(text.starts_with(start), "{text}");
+        assert_eq!(nodes.as_deref(), Some(""));
         none_is(&mut none_fits, true);
         let partitioned = Strategy {
             partition: 2,
             ..strategy()
         };
         assert_eq!(shown(&none_fits, partitioned).2, Some(PARTITIONED));
+        // Of many, the first are named.
+        let mut many = lacks;
+        many.canary = Some(OnCanary {
+            nodes: (10..40).map(|nth| format!("n{nth}").into()).collect(),
+            ..OnCanary::default()
+        });
+        let named = next_of(&none(), &many, strategy(), "old", 1).canary_nodes;
+        assert_eq!(
+            (named.len(), named[0].as_str(), named[19].as_str()),
+            (20, "n10", "n29")
+        );
     }
 
     #[test]

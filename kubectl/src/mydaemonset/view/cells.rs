@@ -266,18 +266,17 @@ impl Judge {
     }
 }
 
-/// Marks the nodes that stay on their revision: all that are behind or, under a partition, the last by name. Where canaries
-/// soak, all others wait for them. A freeze holds the canaries too.
+/// Marks the nodes that stay on their revision: all that are behind or, under a partition, the last by name. All others wait
+/// for canaries, and so seem to those of many that the status does not name. A freeze holds the canaries too.
 fn hold(cells: &mut [NodeCell], object: &Object) {
     let strategy = object.strategy();
-    // Until each canary has the revision, which nodes are still to get it is not known here.
-    let is_soaking = object.on_canaries() == Some(true);
-    let waits = is_soaking || object.progress() == FROZEN;
-    let stands = strategy.paused || object.stopped().is_some() || waits;
-    let all = strategy.on_delete || stands;
+    let canaries = object.canaries();
+    let stands = strategy.paused || object.stopped().is_some() || object.progress() == FROZEN;
+    let all = strategy.on_delete || stands || canaries.is_some();
     let limit = if all { cells.len() } else { strategy.partition };
-    let behind = cells.iter_mut().rev().filter(|node| node.cell == Cell::Old);
-    for node in behind.take(limit) {
+    let canaries = canaries.filter(|_| !stands).unwrap_or_default();
+    let stays = |node: &&mut NodeCell| node.cell == Cell::Old && !canaries.contains(&node.node);
+    for node in cells.iter_mut().rev().filter(stays).take(limit) {
         node.cell = Cell::Held;
     }
 }
@@ -472,6 +471,24 @@ mod tests {
             "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let frozen = object(&spec(), &json!({"conditions": [condition]}));
         assert_eq!(fleet.cells(&frozen, None, now())[0].cell, Cell::Held);
+    }
+
+    #[test]
+    fn all_nodes_but_the_canaries_wait_for_them() {
+        let names = ["a", "b", "c"];
+        let pods = names.iter().map(|name| pod(name, "old", true)).collect();
+        let fleet = fleet(&names.map(|name| node(name, false, false)), pods);
+        let condition = json!({"type": "Progressing", "status": "True", "reason": "Canary",
+            "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let cells = |revision: &str| {
+            let status = json!({"updateRevision": revision, "canaryNodes": ["b"], "conditions": [condition]});
+            let cells = fleet
+                .cells(&object(&spec(), &status), None, now())
+                .into_iter();
+            cells.map(|node| node.cell).collect::<Vec<_>>()
+        };
+        assert_eq!(cells(NEW), [Cell::Held, Cell::Old, Cell::Held]);
+        assert_eq!(cells("other"), [Cell::Old; 3]);
     }
 
     #[test]

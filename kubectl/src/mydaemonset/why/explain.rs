@@ -14,7 +14,7 @@ use my_operator::kinds::mydaemonset::status::{
     AUTO_PAUSED, CANARY, DEGRADED, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, FROZEN,
     LABELS_CHANGED, NAME_CONFLICT, NO_ELIGIBLE_NODES, POD_REFUSED, PROGRESSING, REVISION_CONFLICT,
     REVISION_REFUSED, ROLLED_BACK, ROLLING_BACK, STOPS, WAITING_FOR_APPROVAL, WAITING_FOR_DELETION,
-    is_migrating, names_canary,
+    canaries, is_migrating,
 };
 use my_operator::kinds::shared::watched::utc;
 use my_operator_runtime::reconcile::condition::{ACCEPTED, Condition};
@@ -379,7 +379,8 @@ impl<'a> Judge<'a> {
     /// What keeps an old pod that serves.
     fn hold(&self, name: &str, roll: &Roll<'a>) -> Option<Reason> {
         let (object, strategy) = (self.object, self.strategy);
-        let is_canary = object.progress() == CANARY && names_canary(&object.status, name);
+        let mut canaries = canaries(&object.status).into_iter().flatten();
+        let is_canary = object.progress() == CANARY && canaries.any(|canary| canary == name);
         let mut stops = HOLDS.into_iter().filter(|_| !is_canary);
         if let Some((_, cause)) = stops.find(|(reason, _)| *reason == object.progress()) {
             let progressing = object.condition(PROGRESSING);

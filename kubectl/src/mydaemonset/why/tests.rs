@@ -387,8 +387,8 @@ const CASES: &[(Cause, Injection)] = &[
     }),
     (Cause::WaitingTurn, |scene| {
         // It is a canary itself.
-        let words = "revision x is available on 0 of 2 canaries: m, n; not yet on m, n";
-        scene.condition("Progressing", "True", "Canary", words);
+        scene.condition("Progressing", "True", "Canary", "tried on m and n");
+        scene.status["canaryNodes"] = json!(["m", "n"]);
         scene.node("m");
         scene.pod("m", NEW, waiting("ContainerCreating", ""));
         scene.old();

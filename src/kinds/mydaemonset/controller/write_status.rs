@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use kube::Api;
 use kube::api::Patch;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
 use crate::kinds::mydaemonset::names::CONTROLLER;
@@ -110,21 +110,17 @@ impl<'a> StatusWriter<'a> {
     /// is the same, UID and version: a status that another client wrote meanwhile is not overwritten.
     async fn patch(&self, after: &MyDaemonSetStatus) -> Result<Option<String>, Error> {
         let Scope { context, key, .. } = self.scope;
-        let mut patch = json!({
-            "metadata": {"uid": self.scope.object.uid, "resourceVersion": self.before.version},
-            "status": after,
-        });
+        let (before, mut status) = (json!(self.before.status), json!(after));
         // A merge patch removes only what it names.
-        let before = &self.before.status;
-        if after.failed_nodes.is_empty() && !before.failed_nodes.is_empty() {
-            patch["status"]["failedNodes"] = Value::Null;
+        for field in before.as_object().into_iter().flat_map(Map::keys) {
+            if status.get(field).is_none() {
+                status[field.as_str()] = Value::Null;
+            }
         }
-        if after.promoted_revision.is_none() && before.promoted_revision.is_some() {
-            patch["status"]["promotedRevision"] = Value::Null;
-        }
-        if after.failed_revisions.is_empty() && !before.failed_revisions.is_empty() {
-            patch["status"]["failedRevisions"] = Value::Null;
-        }
+        let patch = json!({
+            "metadata": {"uid": self.scope.object.uid, "resourceVersion": self.before.version},
+            "status": status,
+        });
         let params = write::patch_params();
         let api = Api::<RawMyDaemonSet>::namespaced(context.client.clone(), &key.namespace);
         let patch = Patch::Merge(&patch);
