@@ -11,6 +11,7 @@ use chrono::TimeDelta;
 use serde_json::Value;
 use simulated_apiserver::{ChangeKind, Request, Verb, Version};
 
+use super::canaries::{judge_names, judge_reach};
 use super::known::{Fate, Known, Pod, deadline, is_unserved_for_long, started, update};
 use crate::sweep::changes::{condition, conditions, is_operator, left, versions};
 use crate::sweep::subject::{Judged, Seen};
@@ -49,6 +50,7 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
         broken.extend(judge_status(seen, version));
     }
     broken.extend(judge_end(seen));
+    broken.extend(judge_reach(seen));
     let outcome = outcome(seen);
     // If the operator learns late that a node is not ready, the node seems to have failed after it got its new pod. Where a
     // node says nothing about the revision, the next one that fails stops the roll-out.
@@ -220,7 +222,8 @@ fn judge_creation_attempt(seen: &Seen<'_>, version: &Version, request: &Request)
     })
 }
 
-fn label(object: &Value) -> &str {
+/// The revision of a pod.
+pub fn label(object: &Value) -> &str {
     let label = &object["metadata"]["labels"]["apps.zhongmingmao.io/revision"];
     label.as_str().unwrap_or_default()
 }
@@ -453,7 +456,8 @@ fn has_no_node(known: &Known<'_>) -> bool {
     !known.nodes.keys().any(takes) && known.pods.iter().any(loses)
 }
 
-/// No more nodes than there are canaries get the newest revision before a status says that it has passed.
+/// No more nodes than there are canaries get the newest revision before a status says that it has passed. One that failed
+/// and was undone has to pass again.
 fn beyond_canaries(
     seen: &Seen<'_>,
     known: &Known<'_>,
@@ -463,11 +467,17 @@ fn beyond_canaries(
     let most = known.rolling("canary")["nodes"].as_u64()?;
     let update = known.update.as_str();
     let sets = versions(seen.history, "mydaemonsets");
-    let mut written = sets.filter(|v| v.elapsed <= request.elapsed);
-    let is_over = written.any(|version| {
+    let mut is_over = false;
+    for version in sets.filter(|v| v.elapsed <= request.elapsed) {
         let status = &version.object()["status"];
-        status["promotedRevision"] == update || status["currentRevision"] == update
-    });
+        let was = version
+            .previous()
+            .map(|before| &before["status"]["promotedRevision"]);
+        let is_promoted =
+            status["promotedRevision"] == update && was.is_none_or(|was| was != update);
+        is_over |= is_promoted || status["currentRevision"] == update;
+        is_over &= status["failedRevisions"][0] != update;
+    }
     if is_over || known.set?["status"]["currentRevision"].is_null() {
         return None;
     }
@@ -532,7 +542,9 @@ fn judge_status(seen: &Seen<'_>, version: &Version) -> Option<String> {
     if observed < before["status"]["observedGeneration"].as_i64() {
         return Some(format!("{observed:?} was observed after a later one"));
     }
-    let wrong = judge_stop(seen, version).or_else(|| judge_promotion(seen, version));
+    let wrong = judge_stop(seen, version)
+        .or_else(|| judge_promotion(seen, version))
+        .or_else(|| judge_names(version));
     if wrong.is_some() {
         return wrong;
     }

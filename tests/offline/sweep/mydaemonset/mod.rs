@@ -8,6 +8,7 @@ use my_operator_rounds::{given_seed, is_soak};
 use serde_json::{Value, json};
 use simulated_apiserver::{Review, Run, Site, Status, Verb};
 
+mod canaries;
 mod judge;
 mod known;
 mod mutants;
@@ -82,6 +83,7 @@ impl Subject for MyDaemonSet {
                 ..usual
             },
             "crash-on-one" if node == "node-1" => crashing,
+            "crash-on-others" if node != "node-1" => crashing,
             "crash-where-it-joins" if node == JOINING => crashing,
             "unready-on-one" if node == "node-1" => unready,
             "unready" => unready,
@@ -551,6 +553,25 @@ scenarios! {
         delete_pod(cluster, "node-3");
         cluster.sleep(10).await;
         image(cluster, "app:3");
+    };
+    canary_undone_by_itself(StaysHeld) = |cluster| {
+        run(cluster, rolling(json!({"onFailure": "Undo", "maxUnavailable": 3,
+            "canary": {"nodes": 2, "soakSeconds": 20, "promote": "Automatic"}}))).await;
+        image(cluster, "crash:2");
+        progress(cluster, "RolledBack").await;
+        cluster.sleep(60).await;
+    };
+    /// It passes its canary, fails on a later node, and has to pass again when a user resumes it.
+    undone_by_itself_after_its_canary_and_resumed = |cluster| {
+        run(cluster, rolling(json!({"onFailure": "Undo",
+            "canary": {"nodes": 1, "soakSeconds": 20, "promote": "Automatic"}}))).await;
+        image(cluster, "crash-on-others:2");
+        progress(cluster, "RolledBack").await;
+        let revision = cluster.text("/status/updateRevision");
+        let resume = json!({"apps.zhongmingmao.io/resume-revision": revision});
+        cluster.patch("mydaemonsets", "a", &json!({"metadata": {"annotations": resume}}));
+        updated(cluster, 2).await;
+        image(cluster, "app:1");
     };
     /// As the first revision leaves a node behind, the second finds it, and takes no other.
     two_bad_revisions(StaysHeld) = |cluster| {

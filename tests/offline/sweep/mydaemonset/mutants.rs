@@ -125,6 +125,36 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "there are no canaries of what is undone when it fails",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                let rolling = &mut set["spec"]["updateStrategy"]["rollingUpdate"];
+                if rolling["onFailure"] == "Undo" {
+                    rolling["canary"] = Value::Null;
+                }
+            });
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "what passed its canary and failed need not pass it again",
+        request: |_, sent| {
+            if is_status(sent) && sent.body["status"]["failedRevisions"].is_array() {
+                sent.remove("/status", "promotedRevision");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "the status does not name the canaries",
+        request: |_, sent| {
+            if is_status(sent) {
+                sent.remove("/status", "canaryNodes");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
         name: "a freeze is not read",
         read: |path, answer| {
             read(path, answer, "mydaemonsets", |set| {
