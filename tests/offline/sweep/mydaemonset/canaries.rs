@@ -51,11 +51,9 @@ pub fn judge_names(version: &Version) -> Option<String> {
     // That none can be one is said in a message.
     let conditions = set["status"]["conditions"].to_string();
     let least = usize::from(is_on && !conditions.contains("no node can be a canary"));
-    let most = if is_on {
-        asked_for(set).unwrap_or(20)
-    } else {
-        0
-    };
+    let is_present = set["status"]["observedGeneration"] == set["metadata"]["generation"];
+    let asked_for = asked_for(set).filter(|_| is_present);
+    let most = if is_on { asked_for.unwrap_or(20) } else { 0 };
     let what = format!(
         "{names} canaries are named under {reason:?} at {:.3?}",
         version.elapsed

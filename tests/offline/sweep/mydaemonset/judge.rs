@@ -51,6 +51,7 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
     }
     broken.extend(judge_end(seen));
     broken.extend(judge_reach(seen));
+    broken.extend(judge_waiting(seen));
     let outcome = outcome(seen);
     // If the operator learns late that a node is not ready, the node seems to have failed after it got its new pod. Where a
     // node says nothing about the revision, the next one that fails stops the roll-out.
@@ -476,7 +477,8 @@ fn beyond_canaries(
         let is_promoted =
             status["promotedRevision"] == update && was.is_none_or(|was| was != update);
         is_over |= is_promoted || status["currentRevision"] == update;
-        is_over &= status["failedRevisions"][0] != update;
+        let is_failed = status["failedRevisions"][0] == update;
+        is_over &= !is_failed || version.elapsed == request.elapsed;
     }
     if is_over || known.set?["status"]["currentRevision"].is_null() {
         return None;
@@ -770,23 +772,53 @@ fn judge_end(seen: &Seen<'_>) -> Vec<String> {
 /// Complete names every node that a pod belongs on, or stays on, where the newest revision is not available or not alone;
 /// and no node where it is.
 fn judge_named(known: &Known<'_>, node: &str, message: &str) -> Option<String> {
-    let update = known.update.as_str();
-    let belongs = match known.fate(node, update) {
+    if known.fate(node, &known.update) == Fate::Leave {
+        return None;
+    }
+    let is_left = is_left(known, node);
+    // It names five nodes and counts the others.
+    let is_cut = is_left && message.contains("; and ");
+    (!is_cut && message.contains(node) != is_left)
+        .then(|| format!("{node} is left: {is_left}, and at the end Complete says: {message}"))
+}
+
+/// Whether a pod belongs on a node, or stays there.
+fn has_a_place(known: &Known<'_>, node: &str) -> bool {
+    match known.fate(node, &known.update) {
         Fate::Run | Fate::Down | Fate::Cordoned => true,
         Fate::Keep => known.on(node).any(|pod| !pod.deleting),
-        Fate::Leave => return None,
-    };
+        Fate::Leave => false,
+    }
+}
+
+/// Whether such a node does not have an available pod of the newest revision and no other.
+fn is_left(known: &Known<'_>, node: &str) -> bool {
+    let update = known.update.as_str();
     let is_available = known
         .on(node)
         .any(|pod| pod.revision == update && known.is_available(pod));
     let is_alone = known
         .on(node)
         .all(|pod| pod.revision == update || pod.has_ended());
-    let is_left = belongs && !(is_available && is_alone);
-    // It names five nodes and counts the others.
-    let is_cut = is_left && message.contains("; and ");
-    (!is_cut && message.contains(node) != is_left)
-        .then(|| format!("{node} is left: {is_left}, and at the end Complete says: {message}"))
+    has_a_place(known, node) && !(is_available && is_alone)
+}
+
+/// Each node that is left at the end waits for something, and on the way back so does each that is back; and no other does.
+fn judge_waiting(seen: &Seen<'_>) -> Option<String> {
+    let set = left(seen.history, "mydaemonsets").pop()?.object();
+    let last = seen.history.versions.iter().next_back()?;
+    let is_present = set["status"]["observedGeneration"] == set["metadata"]["generation"];
+    if !is_present || condition(set, "Accepted").is_none_or(|(is, _)| is != "True") {
+        return None;
+    }
+    let end = Duration::from_hours(24);
+    let known = Known::all(seen.history, last.version, end, last.time + end);
+    let goes_back = known.undone.is_some();
+    let waits = |node: &&&str| has_a_place(&known, node) && (goes_back || is_left(&known, node));
+    let expected = known.nodes.keys().filter(waits).count() as u64;
+    let waiting = set["status"]["waiting"].as_array().into_iter().flatten();
+    let counted: u64 = waiting.filter_map(|it| it["nodes"].as_u64()).sum();
+    (counted != expected).then(|| format!("{counted} nodes wait at the end, and not {expected}"))
 }
 
 /// What two runs of a scenario must have in common at their end. Times, UIDs, the names made of them, and messages differ.

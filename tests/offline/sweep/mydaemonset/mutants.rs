@@ -155,6 +155,15 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "the status does not count what nodes wait for",
+        request: |_, sent| {
+            if is_status(sent) {
+                sent.remove("/status", "waiting");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
         name: "a freeze is not read",
         read: |path, answer| {
             read(path, answer, "mydaemonsets", |set| {
