@@ -285,6 +285,11 @@ pub struct MyDaemonSetStatus {
     /// or it failed and the pods go back from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted_revision: Option<String>,
+    /// How many nodes wait for what: of those that a pod belongs on or stays on, the ones without an available pod of the
+    /// newest revision and no other. Absent where there is none. On the way back (onFailure Undo), those that are back
+    /// wait, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingNodes>,
     /// The canaries, the first 20, while the newest revision is tried on them or waits for its approval (Progressing with
     /// reason Canary or WaitingForApproval).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -313,6 +318,19 @@ pub struct MyDaemonSetStatus {
     /// are there for tools that wait, and only while they are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// How many nodes wait for the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingNodes {
+    /// What they wait for: a cause of kubectl mydaemonset why, which has those of each node in full. In part, it finds
+    /// closer ones: Starting is every step of a pod's start, Terminating its end, however late.
+    #[serde(default)]
+    pub cause: String,
+    /// How many they are.
+    #[serde(default)]
+    pub nodes: i32,
 }
 
 /// A node on which the newest revision failed.

@@ -17,7 +17,7 @@
 //!    (`decide/rollout.rs`). A random model of a cluster drives it in its tests.
 //! 6. [`pod`] builds the pod. Its name ([`names`]) is the node's with a hash of owner, node and
 //!    revision: the API server itself rejects a second one, whatever client sends it.
-//! 7. [`status`] turns what is observed into counts, conditions and Events.
+//! 7. [`status`] turns what is observed into counts, conditions and Events. [`cause`] is what nodes wait for.
 //! 8. [`memory`] covers the time until the watches show what was done.
 //! 9. [`act`] makes the calls about pods and revisions.
 //! 10. [`controller`] is the edge: it watches into the [`caches`], and reconciles one [`object`] after
@@ -30,6 +30,7 @@
 mod act;
 mod admission;
 mod caches;
+pub mod cause;
 mod controller;
 pub mod crd;
 pub mod decide;

@@ -14,6 +14,10 @@ use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::raw::Raw;
 
+mod causes;
+
+pub use causes::{cause_of_progress, cause_of_refusal};
+
 /// No more pods are unavailable than a roll-out may take down.
 pub const AVAILABLE: &str = "Available";
 /// A roll-out is under way.
@@ -298,6 +302,9 @@ fn with<const N: usize>(
     if canaries(&status).is_none() {
         status.canary_nodes.clear();
     }
+    if observed.is_none() {
+        status.waiting.clear();
+    }
     status.state = Some(summary(&status.conditions, observed));
     status
 }
@@ -310,7 +317,9 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         let new = input.stored.then(|| new.to_owned());
         new.or_else(|| before.clone())
     };
+    let progress = progress(input);
     let status = MyDaemonSetStatus {
+        waiting: causes::waiting(input, progress.reason),
         available_replicas: Some(count(observed.available)),
         desired_number_scheduled: Some(count(observed.desired)),
         current_number_scheduled: Some(count(observed.current)),
@@ -331,7 +340,6 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         failed_revisions: failed_revisions(input),
         ..previous.clone()
     };
-    let progress = progress(input);
     let is_stalled = STOPS.contains(&progress.reason) || NOT_STORED.contains(&progress.reason);
     let stalled = is_stalled.then(|| State {
         status: true,
@@ -1348,17 +1356,26 @@ mod tests {
             ..strategy()
         };
         assert_eq!(shown(&none_fits, partitioned).2, Some(PARTITIONED));
-        // Of many, the first are named.
-        let mut many = lacks;
-        many.canary = Some(OnCanary {
-            nodes: (10..40).map(|nth| format!("n{nth}").into()).collect(),
-            ..OnCanary::default()
-        });
-        let named = next_of(&none(), &many, strategy(), "old", 1).canary_nodes;
-        assert_eq!(
-            (named.len(), named[0].as_str(), named[19].as_str()),
-            (20, "n10", "n29")
-        );
+    }
+
+    #[test]
+    fn the_first_of_many_canaries_are_named() {
+        let many = Observed {
+            held: 2,
+            canary: Some(OnCanary {
+                nodes: (10..40).map(|nth| format!("n{nth}").into()).collect(),
+                ..OnCanary::default()
+            }),
+            ..under_way()
+        };
+        let status = next_of(&none(), &many, strategy(), "old", 1);
+        let expected: Vec<String> = (10..30).map(|nth| format!("n{nth}")).collect();
+        assert_eq!(status.canary_nodes, expected);
+        // Nor do they outlive their roll-out.
+        let promoted = next_of(&status, &under_way(), strategy(), "old", 2);
+        assert_eq!(promoted.canary_nodes, [""; 0]);
+        let moving = migrating(&status, Some(2), "there", at(2));
+        assert_eq!(moving.canary_nodes, [""; 0]);
     }
 
     #[test]

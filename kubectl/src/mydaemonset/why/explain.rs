@@ -11,10 +11,8 @@ use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement}
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
 use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
 use my_operator::kinds::mydaemonset::status::{
-    AUTO_PAUSED, CANARY, DEGRADED, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, FROZEN,
-    LABELS_CHANGED, NAME_CONFLICT, NO_ELIGIBLE_NODES, POD_REFUSED, PROGRESSING, REVISION_CONFLICT,
-    REVISION_REFUSED, ROLLED_BACK, ROLLING_BACK, STOPS, WAITING_FOR_APPROVAL, WAITING_FOR_DELETION,
-    canaries, is_migrating,
+    CANARY, DEGRADED, FROZEN, PROGRESSING, ROLLING_BACK, STOPS, WAITING_FOR_DELETION, canaries,
+    cause_of_progress, cause_of_refusal, is_migrating,
 };
 use my_operator::kinds::shared::watched::utc;
 use my_operator_runtime::reconcile::condition::{ACCEPTED, Condition};
@@ -30,16 +28,6 @@ const MAX_NAMED: usize = 3;
 /// A node that has been NotReady for longer takes no place of the limits: the default of the operator's
 /// --node-not-ready-grace.
 const GRACE: TimeDelta = TimeDelta::seconds(60);
-/// The reasons of Progressing for which a roll-out leaves nodes as they are.
-const HOLDS: [(&str, Cause); 7] = [
-    (AUTO_PAUSED, Cause::AutoPaused),
-    (ROLLED_BACK, Cause::RolledBack),
-    (ROLLING_BACK, Cause::RollingBack),
-    (NO_ELIGIBLE_NODES, Cause::NoEligibleNodes),
-    (FROZEN, Cause::Frozen),
-    (CANARY, Cause::Canary),
-    (WAITING_FOR_APPROVAL, Cause::WaitingForApproval),
-];
 /// The taint that a cordon leads to.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
@@ -381,8 +369,8 @@ impl<'a> Judge<'a> {
         let (object, strategy) = (self.object, self.strategy);
         let mut canaries = canaries(&object.status).into_iter().flatten();
         let is_canary = object.progress() == CANARY && canaries.any(|canary| canary == name);
-        let mut stops = HOLDS.into_iter().filter(|_| !is_canary);
-        if let Some((_, cause)) = stops.find(|(reason, _)| *reason == object.progress()) {
+        let hold = cause_of_progress(object.progress());
+        if let Some(cause) = hold.filter(|_| !is_canary) {
             let progressing = object.condition(PROGRESSING);
             let since = progressing.map(|it| it.last_transition_time);
             return Some(Reason::new(cause, message(progressing)).since(since));
@@ -410,15 +398,8 @@ impl<'a> Judge<'a> {
         let degraded = object
             .condition(DEGRADED)
             .filter(|it| it.status == "True")?;
-        let text = degraded.message.as_str();
-        let cause = match degraded.reason.as_str() {
-            REVISION_CONFLICT | REVISION_REFUSED => Cause::RevisionNotStored,
-            DELETE_REFUSED | FAILED_DELETE => Cause::DeleteRefused,
-            POD_REFUSED | FAILED_CREATE => of_rejection(text),
-            NAME_CONFLICT | LABELS_CHANGED => Cause::PodRefused,
-            _ => return None,
-        };
-        Some(Reason::new(cause, text))
+        let cause = cause_of_refusal(&degraded.reason, &degraded.message)?;
+        Some(Reason::new(cause, &degraded.message))
     }
 
     /// That others go first.
@@ -436,20 +417,6 @@ impl<'a> Judge<'a> {
 
 fn message(condition: Option<&Condition>) -> &str {
     condition.map_or("", |condition| condition.message.as_str())
-}
-
-/// Who rejects a pod, as the API server words it.
-fn of_rejection(text: &str) -> Cause {
-    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if has(&["exceeded quota", "failed quota"]) {
-        Cause::QuotaExceeded
-    } else if has(&["admission webhook", "failed calling webhook"]) {
-        Cause::WebhookRefused
-    } else if has(&["violates PodSecurity", "ValidatingAdmissionPolicy"]) {
-        Cause::PolicyRefused
-    } else {
-        Cause::PodRefused
-    }
 }
 
 /// The limit that spaces the steps of a roll-out, as the spec has it.

@@ -22,7 +22,7 @@ pub(super) fn reason(pod: &PodFacts, warnings: &[Warning], now: DateTime<Utc>) -
         None => {
             let trouble = view.trouble.as_deref();
             Reason::new(
-                trouble.map_or(Cause::Undetermined, of_word),
+                trouble.map_or(Cause::Undetermined, Cause::of_trouble),
                 trouble.unwrap_or_default(),
             )
         }
@@ -106,7 +106,12 @@ fn running(pod: &Pod, trouble: Option<&str>, warnings: &[Warning]) -> Reason {
     let status = pod.status.as_ref();
     let restarts = || {
         let words = status.and_then(last_end);
-        trouble.map(|trouble| Reason::new(of_word(trouble), words.as_deref().unwrap_or(trouble)))
+        trouble.map(|trouble| {
+            Reason::new(
+                Cause::of_trouble(trouble),
+                words.as_deref().unwrap_or(trouble),
+            )
+        })
     };
     unscheduled(pod)
         .or_else(|| status.and_then(troubled))
@@ -130,30 +135,6 @@ fn unscheduled(pod: &Pod) -> Option<Reason> {
     Some(Reason::new(cause, message).since(since))
 }
 
-/// The cause behind a kubelet's word for a container that cannot run.
-fn of_word(word: &str) -> Cause {
-    match word {
-        "ErrImagePull"
-        | "ImagePullBackOff"
-        | "ErrImageNeverPull"
-        | "InvalidImageName"
-        | "ImageInspectError"
-        | "RegistryUnavailable"
-        | "SignatureValidationFailed" => Cause::ImagePull,
-        "CreateContainerConfigError" => Cause::ContainerConfig,
-        "CreateContainerError"
-        | "RunContainerError"
-        | "PreCreateHookError"
-        | "PreStartHookError"
-        | "PostStartHookError" => Cause::ContainerStart,
-        // The other words that the operator has for it.
-        "CrashLoopBackOff" | "Restarting" | "Error" | "OOMKilled" | "Completed" | "Failed" => {
-            Cause::CrashLoop
-        }
-        _ => Cause::Undetermined,
-    }
-}
-
 fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     let init = status.init_container_statuses.iter().flatten();
     init.chain(status.container_statuses.iter().flatten())
@@ -169,7 +150,7 @@ fn troubled(status: &PodStatus) -> Option<Reason> {
         }
         let waiting = state.waiting.as_ref()?;
         let word = waiting.reason.as_deref()?;
-        let cause = of_word(word);
+        let cause = Cause::of_trouble(word);
         let message = waiting.message.as_deref().unwrap_or_default();
         match cause {
             Cause::Undetermined => None,

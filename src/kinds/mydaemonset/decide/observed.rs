@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use crate::kinds::mydaemonset::cause::Cause;
 use crate::kinds::mydaemonset::crd::FailedNode;
 
 /// How many nodes a message names. The others are counted.
@@ -84,6 +85,19 @@ impl std::fmt::Display for ByCause {
     }
 }
 
+/// What a node waits for, as far as it shows by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WaitsFor {
+    /// What is wrong with it or its pod.
+    Own(Cause),
+    /// What holds the nodes that the roll-out leaves as they are.
+    Hold,
+    /// The nodes before it.
+    Turn,
+    /// A step of the operator that comes next: a pod to make, or to delete beside a new one.
+    Step,
+}
+
 /// The nodes that lose their pod to the newest revision, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Excluded {
@@ -145,6 +159,8 @@ pub(crate) struct Observed {
     /// Nodes that a pod of the newest revision belongs on, or that keep a pod, and that do not have it so; and why. The
     /// roll-out may be complete all the same.
     pub(crate) unreached: ByCause,
+    /// How many of these wait for what.
+    pub(crate) waits_for: BTreeMap<WaitsFor, usize>,
     /// Nodes that wait for the newest revision.
     pub(crate) outdated: usize,
     /// Those of them that the roll-out does not touch: partition, pause, `OnDelete`, cordons, maintenance.

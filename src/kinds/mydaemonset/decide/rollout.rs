@@ -15,7 +15,7 @@ use super::input::RolloutInput;
 use super::node::flags::{NodeFlag, NodeFlags, Verdict};
 use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
-use super::observed::{ByCause, Excluded, Named, Observed, OnCanary};
+use super::observed::{ByCause, Excluded, Named, Observed, OnCanary, WaitsFor};
 use super::strategy::Strategy;
 use crate::kinds::mydaemonset::crd::FailedNode;
 
@@ -33,6 +33,8 @@ pub(crate) struct RolloutState {
     counts: [usize; NodeFlag::COUNT],
     /// The nodes with each of the first flags.
     names: [BTreeSet<Arc<str>>; NodeFlag::NAMED],
+    /// How many nodes wait for what.
+    waits_for: BTreeMap<WaitsFor, usize>,
     /// The input that the verdicts depend on.
     input_key: InputKey,
     held: Held,
@@ -263,7 +265,7 @@ impl RolloutState {
                 continue;
             };
             let verdict = NodeState::new(&name, &entry.on_node, stance, input).judge(input);
-            let flags = verdict.flags;
+            let (flags, waits_for) = (verdict.flags, verdict.waits_for);
             let before = std::mem::replace(&mut entry.verdict, verdict);
             let mut until = entry.verdict.until;
             // What becomes of a node that the roll-out was stopped for decides whether it stays so.
@@ -280,6 +282,20 @@ impl RolloutState {
                 self.timers.extend(until.map(|at| (at, name.clone())));
             }
             self.recount(&name, before.flags, flags);
+            self.recount_waiting(before.waits_for, waits_for);
+        }
+    }
+
+    fn recount_waiting(&mut self, before: Option<WaitsFor>, after: Option<WaitsFor>) {
+        if let Some(after) = after {
+            *self.waits_for.entry(after).or_default() += 1;
+        }
+        if let Some(before) = before {
+            let count = self.waits_for.entry(before).or_default();
+            *count -= 1;
+            if *count == 0 {
+                self.waits_for.remove(&before);
+            }
         }
     }
 
@@ -532,6 +548,7 @@ impl RolloutState {
             left: self.count(NodeFlag::Left),
             reached: self.count(NodeFlag::Reached),
             unreached: ByCause::new(self.names[NodeFlag::Unreached as usize].iter(), why),
+            waits_for: self.waits_for.clone(),
             outdated: self.count(NodeFlag::Outdated),
             held: self.count(NodeFlag::HeldBack),
             unavailable: named(NodeFlag::Unavailable, &name),

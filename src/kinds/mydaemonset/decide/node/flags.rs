@@ -2,6 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::kinds::mydaemonset::decide::observed::WaitsFor;
+
 /// Flags of a node. The nodes with one of the first flags are named or acted on; for the others
 /// only the number matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +111,8 @@ pub(crate) struct Verdict {
     pub(crate) trouble: Option<Box<str>>,
     /// How it failed, if it is a failed canary.
     pub(crate) failure: Option<Box<str>>,
+    /// What it waits for, if it is [unreached](NodeFlag::Unreached).
+    pub(crate) waits_for: Option<WaitsFor>,
     /// When the verdict expires by time alone.
     pub(crate) until: Option<DateTime<Utc>>,
 }

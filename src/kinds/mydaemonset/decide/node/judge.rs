@@ -5,11 +5,12 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::NodeState;
 use super::flags::{NodeFlag, NodeFlags, Verdict};
 use super::plan::{STEADY, pause};
-use super::pods::{crashes_from, is_available};
+use super::pods::{crashes_from, is_available, why_unavailable};
+use crate::kinds::mydaemonset::cause::Cause;
 use crate::kinds::mydaemonset::decide::canary::Canary;
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
-use crate::kinds::mydaemonset::decide::observed::{CORDONED, IN_MAINTENANCE};
+use crate::kinds::mydaemonset::decide::observed::{CORDONED, IN_MAINTENANCE, WaitsFor};
 use crate::kinds::mydaemonset::decide::placement::{Eligibility, Obstacle};
 use crate::kinds::mydaemonset::observe::pod::PodView;
 use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
@@ -42,10 +43,12 @@ impl NodeState<'_> {
         let speaks = self.reachable() && !self.in_maintenance();
         let failure = self.failure(input).filter(|_| speaks);
         flags.set(NodeFlag::FailedCanary, failure.is_some());
+        let is_unreached = flags.has_nth(NodeFlag::Unreached as usize);
         Verdict {
             flags,
             trouble,
             failure: failure.map(Into::into),
+            waits_for: is_unreached.then(|| self.waits_for(input)),
             until: self.until(input).chain(needs.next).min(),
         }
     }
@@ -155,24 +158,60 @@ impl NodeState<'_> {
         self.eligibility.is_in_place() || keeps
     }
 
-    /// Why the node does not have an available pod of the newest revision and no other.
-    pub(crate) fn why_unreached(&self, input: &RolloutInput<'_>) -> Box<str> {
+    /// What keeps the newest revision off the node, if the node does: in words, and the cause.
+    fn kept_off(&self) -> Option<(&'static str, Cause)> {
         if self.in_maintenance() {
-            return IN_MAINTENANCE.into();
+            return Some((IN_MAINTENANCE, Cause::Maintenance));
         }
         if self.silent_since().is_some() || self.eligibility == Eligibility::Down {
-            return NOT_READY.into();
+            return Some((NOT_READY, Cause::NodeNotReady));
         }
         // Where there is a new pod, and nothing keeps an older one, the pods say more than the node.
-        let kept_off = self.keeps_older() || self.newest_pod().is_none();
-        let node = match self.eligibility {
-            _ if !kept_off => None,
-            _ if self.excluded.is_some() => Some("excluded"),
-            Eligibility::Cordoned => Some(CORDONED),
-            Eligibility::Keep if self.barred => Some("excluded by admission"),
-            Eligibility::Keep => Some("taint not tolerated"),
+        if !self.keeps_older() && self.newest_pod().is_some() {
+            return None;
+        }
+        match (self.excluded, self.eligibility) {
+            (Some(Obstacle::Taint), _) => Some(("excluded", Cause::TaintNotTolerated)),
+            (Some(_), _) => Some(("excluded", Cause::NotEligible)),
+            (None, Eligibility::Cordoned) => Some((CORDONED, Cause::Cordoned)),
+            (None, Eligibility::Keep) if self.barred => {
+                Some(("excluded by admission", Cause::NotEligible))
+            }
+            (None, Eligibility::Keep) => Some(("taint not tolerated", Cause::TaintNotTolerated)),
+            _ => None,
+        }
+    }
+
+    /// What the node waits for, which does not have an available pod of the newest revision and no other.
+    fn waits_for(&self, input: &RolloutInput<'_>) -> WaitsFor {
+        if let Some((_, cause)) = self.kept_off() {
+            return WaitsFor::Own(cause);
+        }
+        let new = self.newest_pod();
+        let mut ended = self.ended.iter().copied();
+        let old = self.old.or_else(|| ended.find(|pod| self.is_old(pod)));
+        let own = match (new, old) {
+            (Some(new), _) if !is_available(new, input) => Some(why_unavailable(new)),
+            // What keeps the newest revision from the node says more than nothing.
+            (None, Some(old)) if !old.is_ready() => {
+                Some(why_unavailable(old)).filter(|cause| *cause != Cause::Undetermined)
+            }
+            (_, None) => self.leaving.first().map(|pod| why_unavailable(pod)),
             _ => None,
         };
+        match own {
+            Some(cause) => WaitsFor::Own(cause),
+            None if new.is_some() || old.is_none() => WaitsFor::Step,
+            None if self.is_held_back(input) => WaitsFor::Hold,
+            None => WaitsFor::Turn,
+        }
+    }
+
+    /// Why the node does not have an available pod of the newest revision and no other.
+    pub(crate) fn why_unreached(&self, input: &RolloutInput<'_>) -> Box<str> {
+        if let Some((node, _)) = self.kept_off() {
+            return node.into();
+        }
         let is_new = self.new.is_some_and(|new| is_available(new, input));
         let pods = if is_new {
             "an older pod beside it"
@@ -181,8 +220,7 @@ impl NodeState<'_> {
         } else {
             "no available pod"
         };
-        let trouble = node.is_none().then(|| self.trouble()).flatten();
-        trouble.unwrap_or_else(|| node.unwrap_or(pods).into())
+        self.trouble().unwrap_or_else(|| pods.into())
     }
 
     /// Flags what the status counts of a node that should have a pod.

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::kinds::mydaemonset::cause::Cause;
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
 use crate::kinds::mydaemonset::observe::pod::PodView;
 
@@ -42,4 +43,18 @@ pub(super) fn is_steady(pod: &PodView, input: &RolloutInput<'_>) -> bool {
 /// Whether a pod has been ready for long enough.
 pub(super) fn is_available(pod: &PodView, input: &RolloutInput<'_>) -> bool {
     pod.is_available(input.strategy.min_ready, input.now)
+}
+
+/// Why a pod that is not available is not.
+pub(super) fn why_unavailable(pod: &PodView) -> Cause {
+    let times = pod.initialized.zip(pod.unready_since);
+    let was_ready = times.is_some_and(|(initialized, unready)| unready > initialized);
+    match pod.trouble.as_deref() {
+        _ if pod.is_ready() => Cause::MinReady,
+        _ if pod.disrupted => Cause::Evicted,
+        _ if pod.deleting => Cause::Terminating,
+        Some(trouble) => Cause::of_trouble(trouble),
+        None if was_ready => Cause::Undetermined,
+        None => Cause::Starting,
+    }
 }

@@ -23,11 +23,12 @@ use super::freeze::Freeze;
 use super::input::{Known, Last, Revisions, RolloutInput};
 use super::node::OnNode;
 use super::node::plan::pause;
-use super::observed::{ByCause, Excluded, Named, Observed};
+use super::observed::{ByCause, Excluded, Named, Observed, WaitsFor};
 use super::placement::Placement;
 use super::rollout::{RolloutState, in_turn};
 use super::strategy::{Amount, AutoPause, Strategy};
 use super::undo::{self, Undo};
+use crate::kinds::mydaemonset::cause::Cause;
 use crate::kinds::mydaemonset::crd::{FailedNode, MyDaemonSetStatus};
 use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
 use crate::kinds::mydaemonset::observe::pod::PodView;
@@ -2056,6 +2057,12 @@ fn nodes_are_counted_for_the_status() {
                 ]),
                 count: 5,
             },
+            waits_for: BTreeMap::from([
+                (WaitsFor::Own(Cause::CrashLoop), 2),
+                (WaitsFor::Own(Cause::MinReady), 1),
+                (WaitsFor::Hold, 1),
+                (WaitsFor::Step, 1),
+            ]),
             outdated: 1,
             held: 1,
             unavailable: named(&["b", "d", "e", "f"]),
@@ -2082,6 +2089,89 @@ fn nodes_are_counted_for_the_status() {
     world.pods[4] = deleting("e", "old");
     let waiting = world.decide().observed.waiting;
     assert_eq!(waiting.to_string(), "b, d, e (Terminating), f");
+}
+
+#[test]
+fn each_node_that_is_not_done_waits_for_something() {
+    let unready = |trouble: Option<&str>, since: Option<i64>| PodView {
+        trouble: trouble.map(Into::into),
+        initialized: Some(at(NOW - 900)),
+        unready_since: since.map(|ago| at(NOW - ago)),
+        ..pod("a", "new")
+    };
+    let evicted = PodView {
+        disrupted: true,
+        ..failed("a", "old", 1, 0)
+    };
+    let own = WaitsFor::Own;
+    let cases = [
+        (node("a"), vec![], WaitsFor::Step),
+        (node("a"), vec![ready("a", "old")], WaitsFor::Turn),
+        (
+            node("a"),
+            vec![ready("a", "new"), ready("a", "old")],
+            WaitsFor::Step,
+        ),
+        (
+            node("a"),
+            vec![deleting("a", "old")],
+            own(Cause::Terminating),
+        ),
+        (
+            node("a"),
+            vec![unready(None, Some(900))],
+            own(Cause::Starting),
+        ),
+        (node("a"), vec![unready(None, None)], own(Cause::Starting)),
+        // It has been Ready in between.
+        (
+            node("a"),
+            vec![unready(None, Some(5))],
+            own(Cause::Undetermined),
+        ),
+        (
+            node("a"),
+            vec![unready(Some("ErrImagePull"), None)],
+            own(Cause::ImagePull),
+        ),
+        (
+            node("a"),
+            vec![unready(Some("OutOfcpu"), None)],
+            own(Cause::Resources),
+        ),
+        (
+            node("a"),
+            vec![failed("a", "old", 1, 0)],
+            own(Cause::CrashLoop),
+        ),
+        (node("a"), vec![evicted], own(Cause::Evicted)),
+        (
+            not_ready("a", 5),
+            vec![ready("a", "old")],
+            own(Cause::NodeNotReady),
+        ),
+        (cordoned("a"), vec![ready("a", "old")], own(Cause::Cordoned)),
+        (
+            tainted("a", "k", "NoSchedule"),
+            vec![ready("a", "old")],
+            own(Cause::TaintNotTolerated),
+        ),
+    ];
+    for (node, pods, expected) in cases {
+        let mut world = world(vec![node, self::node("b")], pods);
+        world.pods.push(ready("b", "new"));
+        let waits_for = world.decide().observed.waits_for;
+        assert_eq!(waits_for, BTreeMap::from([(expected, 1)]));
+    }
+    // A pod that its own revision allows, and the newest does not.
+    let excluding = |template| {
+        let mut world = world(nodes(&["a"]), vec![ready("a", "old")]);
+        world.old_template = Some(PodTemplate(json!({})));
+        world.template = PodTemplate(template);
+        world.decide().observed.waits_for
+    };
+    let selector = excluding(json!({"spec": {"nodeSelector": {"disk": "ssd"}}}));
+    assert_eq!(selector, BTreeMap::from([(own(Cause::NotEligible), 1)]));
 }
 
 #[test]

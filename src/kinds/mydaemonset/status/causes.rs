@@ -1,0 +1,248 @@
+//! How many nodes wait for what.
+
+use std::collections::BTreeMap;
+
+use super::{
+    AUTO_PAUSED, CANARY, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, FROZEN, LABELS_CHANGED,
+    NAME_CONFLICT, NO_ELIGIBLE_NODES, POD_REFUSED, REVISION_CONFLICT, REVISION_REFUSED,
+    ROLLED_BACK, ROLLING_BACK, StatusInput, WAITING_FOR_APPROVAL, count,
+};
+use crate::kinds::mydaemonset::cause::Cause;
+use crate::kinds::mydaemonset::crd::WaitingNodes;
+use crate::kinds::mydaemonset::decide::freeze::Freeze;
+use crate::kinds::mydaemonset::decide::observed::WaitsFor;
+use crate::kinds::mydaemonset::decide::undo::Undo;
+
+/// The reasons of Progressing for which a roll-out leaves nodes as they are.
+const HOLDS: [(&str, Cause); 7] = [
+    (AUTO_PAUSED, Cause::AutoPaused),
+    (ROLLED_BACK, Cause::RolledBack),
+    (ROLLING_BACK, Cause::RollingBack),
+    (NO_ELIGIBLE_NODES, Cause::NoEligibleNodes),
+    (FROZEN, Cause::Frozen),
+    (CANARY, Cause::Canary),
+    (WAITING_FOR_APPROVAL, Cause::WaitingForApproval),
+];
+
+/// The cause behind a reason of `Progressing`, if a roll-out leaves nodes as they are for it.
+pub fn cause_of_progress(reason: &str) -> Option<Cause> {
+    let mut holds = HOLDS.into_iter();
+    let hold = holds.find(|(hold, _)| *hold == reason);
+    hold.map(|(_, cause)| cause)
+}
+
+/// The cause behind a reason of `Degraded=True`, if a call is rejected or fails that a node waits for.
+pub fn cause_of_refusal(reason: &str, message: &str) -> Option<Cause> {
+    match reason {
+        REVISION_CONFLICT | REVISION_REFUSED => Some(Cause::RevisionNotStored),
+        DELETE_REFUSED | FAILED_DELETE => Some(Cause::DeleteRefused),
+        POD_REFUSED | FAILED_CREATE => Some(of_rejection(message)),
+        NAME_CONFLICT | LABELS_CHANGED => Some(Cause::PodRefused),
+        _ => None,
+    }
+}
+
+/// Who rejects a pod, as the API server words it.
+fn of_rejection(text: &str) -> Cause {
+    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if has(&["exceeded quota", "failed quota"]) {
+        Cause::QuotaExceeded
+    } else if has(&["admission webhook", "failed calling webhook"]) {
+        Cause::WebhookRefused
+    } else if has(&["violates PodSecurity", "ValidatingAdmissionPolicy"]) {
+        Cause::PolicyRefused
+    } else {
+        Cause::PodRefused
+    }
+}
+
+/// How many nodes wait for each cause, while `Progressing` has that reason. On the way back, also those that are back wait:
+/// for a revision of the spec that does not fail.
+pub(super) fn waiting(input: &StatusInput<'_>, progress: &'static str) -> Vec<WaitingNodes> {
+    let observed = input.observed;
+    let refusal = input.refusal;
+    let refusal = refusal.and_then(|it| cause_of_refusal(it.reason, &it.message));
+    // It goes on by itself, unless a call is rejected.
+    let goes_on = [CANARY, ROLLING_BACK].contains(&progress);
+    let hold = refusal.filter(|_| goes_on);
+    let hold = hold.unwrap_or_else(|| hold_of(input, progress));
+    let goes_back = matches!(input.undo, Undo::To(_));
+    let turn = refusal.unwrap_or(Cause::WaitingTurn);
+    let turn = if goes_back { hold } else { turn };
+    let is_frozen = input.frozen.is_some_and(|it| it.freeze == Freeze::All);
+    let step = refusal.unwrap_or(Cause::Undetermined);
+    let step = if is_frozen { Cause::Frozen } else { step };
+    let mut nodes: BTreeMap<Cause, usize> = BTreeMap::new();
+    for (waits_for, count) in &observed.waits_for {
+        let cause = match waits_for {
+            WaitsFor::Own(cause) => *cause,
+            WaitsFor::Hold => hold,
+            WaitsFor::Turn => turn,
+            WaitsFor::Step => step,
+        };
+        *nodes.entry(cause).or_default() += count;
+    }
+    if goes_back && observed.reached > 0 {
+        *nodes.entry(hold).or_default() += observed.reached;
+    }
+    let nodes = nodes.into_iter().map(|(cause, nodes)| WaitingNodes {
+        cause: format!("{cause:?}"),
+        nodes: count(nodes),
+    });
+    nodes.collect()
+}
+
+/// What holds the nodes that the roll-out leaves as they are.
+fn hold_of(input: &StatusInput<'_>, progress: &str) -> Cause {
+    let strategy = input.strategy;
+    if let Some(cause) = cause_of_progress(progress) {
+        cause
+    } else if !input.stored {
+        Cause::RevisionNotStored
+    } else if input.frozen.is_some() {
+        Cause::Frozen
+    } else if strategy.on_delete {
+        Cause::OnDelete
+    } else if strategy.paused {
+        Cause::Paused
+    } else if strategy.partition > 0 {
+        Cause::Partition
+    } else {
+        // As by canaries that have just passed.
+        Cause::WaitingTurn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::kinds::mydaemonset::crd::{MyDaemonSetSpec, MyDaemonSetStatus};
+    use crate::kinds::mydaemonset::decide::observed::Observed;
+    use crate::kinds::mydaemonset::decide::strategy::Strategy;
+    use crate::kinds::mydaemonset::status::{COMPLETE, Frozen, PAUSED, ROLLING_OUT, Refusal};
+
+    fn counted(input: &StatusInput<'_>, progress: &'static str) -> String {
+        let counts = waiting(input, progress).into_iter();
+        let counts = counts.map(|it| format!("{} {}", it.cause, it.nodes));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What is counted of one node that waits for each, and of two that have the revision.
+    #[test]
+    fn nodes_are_counted_by_what_they_wait_for() {
+        let each = [
+            WaitsFor::Own(Cause::Cordoned),
+            WaitsFor::Own(Cause::WaitingTurn),
+            WaitsFor::Hold,
+            WaitsFor::Turn,
+            WaitsFor::Step,
+        ];
+        let observed = Observed {
+            waits_for: each.map(|it| (it, 1)).into(),
+            reached: 2,
+            ..Observed::default()
+        };
+        let previous = MyDaemonSetStatus::default();
+        let strategy = Strategy::from_spec(&MyDaemonSetSpec::default());
+        let base = || StatusInput {
+            previous: &previous,
+            generation: Some(1),
+            observed: &observed,
+            strategy,
+            update: "new",
+            undo: Undo::No,
+            frozen: None,
+            current: "old",
+            stored: true,
+            refusal: None,
+            now: DateTime::default(),
+        };
+        let rolling = "Cordoned 1, WaitingTurn 3, Undetermined 1";
+        for progress in [ROLLING_OUT, COMPLETE] {
+            assert_eq!(counted(&base(), progress), rolling);
+        }
+        let canary = "Cordoned 1, Canary 1, WaitingTurn 2, Undetermined 1";
+        assert_eq!(counted(&base(), CANARY), canary);
+        let holds = |paused, partition| StatusInput {
+            strategy: Strategy {
+                paused,
+                partition,
+                ..strategy
+            },
+            ..base()
+        };
+        let paused = "Cordoned 1, Paused 1, WaitingTurn 2, Undetermined 1";
+        assert_eq!(counted(&holds(true, 1), PAUSED), paused);
+        let partition = "Cordoned 1, Partition 1, WaitingTurn 2, Undetermined 1";
+        assert_eq!(counted(&holds(false, 1), ROLLING_OUT), partition);
+        let not_stored = StatusInput {
+            stored: false,
+            ..base()
+        };
+        assert_eq!(
+            counted(&not_stored, ROLLING_OUT),
+            "Cordoned 1, RevisionNotStored 1, WaitingTurn 2, Undetermined 1"
+        );
+        let frozen = |freeze| StatusInput {
+            frozen: Some(Frozen {
+                freeze,
+                value: "by me",
+                is_settled: true,
+            }),
+            ..base()
+        };
+        let text = "Cordoned 1, Frozen 2, WaitingTurn 2";
+        assert_eq!(counted(&frozen(Freeze::All), FROZEN), text);
+        let text = "Cordoned 1, Frozen 1, WaitingTurn 2, Undetermined 1";
+        assert_eq!(counted(&frozen(Freeze::Deletions), FROZEN), text);
+        // A rejected call keeps all that goes on by itself.
+        let quota = Refusal {
+            reason: FAILED_CREATE,
+            message: "exceeded quota: few".to_owned(),
+            node: None,
+        };
+        let rejected = StatusInput {
+            refusal: Some(&quota),
+            ..base()
+        };
+        let text = "Cordoned 1, QuotaExceeded 3, WaitingTurn 1";
+        assert_eq!(counted(&rejected, CANARY), text);
+        let text = "Cordoned 1, QuotaExceeded 2, AutoPaused 1, WaitingTurn 1";
+        assert_eq!(counted(&rejected, AUTO_PAUSED), text);
+        // Those that are back do not have the revision of the spec.
+        let back = StatusInput {
+            undo: Undo::To("old"),
+            ..base()
+        };
+        let text = "Cordoned 1, RollingBack 4, WaitingTurn 1, Undetermined 1";
+        assert_eq!(counted(&back, ROLLING_BACK), text);
+        let text = "Cordoned 1, RolledBack 4, WaitingTurn 1, Undetermined 1";
+        assert_eq!(counted(&back, ROLLED_BACK), text);
+    }
+
+    #[test]
+    fn who_rejects_a_call_is_named() {
+        for (reason, message, cause) in [
+            (POD_REFUSED, "exceeded quota: q", Some(Cause::QuotaExceeded)),
+            (
+                FAILED_CREATE,
+                "failed calling webhook \"w\"",
+                Some(Cause::WebhookRefused),
+            ),
+            (
+                POD_REFUSED,
+                "violates PodSecurity \"baseline\"",
+                Some(Cause::PolicyRefused),
+            ),
+            (POD_REFUSED, "no", Some(Cause::PodRefused)),
+            (NAME_CONFLICT, "taken", Some(Cause::PodRefused)),
+            (DELETE_REFUSED, "no", Some(Cause::DeleteRefused)),
+            (REVISION_CONFLICT, "taken", Some(Cause::RevisionNotStored)),
+            ("PodsFail", "a (Error)", None),
+        ] {
+            assert_eq!(cause_of_refusal(reason, message), cause, "{message}");
+        }
+    }
+}
