@@ -9,7 +9,7 @@ use my_operator_admit::object::Rulebook;
 use my_operator_runtime::reconcile::Context;
 
 /// A permission that a kind's reconciler needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// The API group; empty for the core one.
     pub group: &'static str,
@@ -25,6 +25,13 @@ impl Permission {
         group: "events.k8s.io",
         resource: "events",
         verbs: &["create", "patch"],
+    };
+
+    /// To see what is said of namespaces. An operator of some namespaces does not have it: it would see all others, too.
+    pub const NAMESPACES: Self = Self {
+        group: "",
+        resource: "namespaces",
+        verbs: &["list", "watch"],
     };
 }
 

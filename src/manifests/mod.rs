@@ -286,7 +286,9 @@ pub fn chart() -> anyhow::Result<Vec<File>> {
             // The condition of its webhooks.
             "changed": webhook::changed(kind.admission.recorded),
             "rules": rbac::rules([kind.permissions].into_iter()),
-            "clusterRules": rbac::rules([kind.cluster_permissions].into_iter()),
+            "clusterRules": rbac::rules([rbac::of_cluster(kind, true)].into_iter()),
+            // Without `namespaces`.
+            "allNamespacesRules": rbac::rules([rbac::of_cluster(kind, false)].into_iter()),
         })
     });
     let kinds: Value = kinds.collect();

@@ -76,9 +76,16 @@ fn everywhere(kinds: &[&Kind]) -> Vec<Value> {
 
 /// The ClusterRole of an operator that works only in some namespaces: the cluster-scoped resources.
 pub(super) fn without_namespaces(kinds: &[&Kind], names: &Names) -> Value {
-    let mut rules = rules(kinds.iter().map(|kind| kind.cluster_permissions));
+    let mut rules = rules(kinds.iter().map(|kind| of_cluster(kind, true)));
     rules.push(webhook_configurations(names, &["get", "list", "watch"]));
     role(names, ROLE, None, &rules)
+}
+
+/// The permissions of a kind on cluster-scoped resources: those of every operator, or those that only one that works in
+/// all namespaces has besides.
+pub(super) fn of_cluster(kind: &Kind, every: bool) -> impl Iterator<Item = &'static Permission> {
+    let all = kind.cluster_permissions.iter();
+    all.filter(move |it| (**it != Permission::NAMESPACES) == every)
 }
 
 /// The Role in one namespace to work in, and its binding.
@@ -126,7 +133,9 @@ fn events() -> Value {
 
 /// One rule for each group and set of verbs of a list, so that the role reads well, and each rule once. The rules of
 /// several kinds are those of each kind and nothing more: the chart selects each by the kinds that it is for.
-pub(super) fn rules<'a>(lists: impl Iterator<Item = &'a [Permission]>) -> Vec<Value> {
+pub(super) fn rules<'a>(
+    lists: impl Iterator<Item: IntoIterator<Item = &'a Permission>>,
+) -> Vec<Value> {
     let mut rules = BTreeSet::new();
     for list in lists {
         let mut by_verbs: BTreeMap<(&str, Vec<&str>), Vec<&str>> = BTreeMap::new();

@@ -143,6 +143,7 @@ mod tests {
             "*: create pods. ",
             "*: update ats/status.cnat.programming-kubernetes.info ",
             "*: list nodes. ",
+            "*: watch namespaces. ",
             "*: patch mutatingwebhookconfigurations.admissionregistration.k8s.io our-mutating-webhook-configuration",
             "*: create tokenreviews.authentication.k8s.io ",
             "own: update secrets. our-webhook-ca",
@@ -157,7 +158,7 @@ mod tests {
         let one = shown(&["team".to_owned()], false);
         assert!(has(&one, "team: create pods. ") && !has(&one, "*: create pods. "));
         assert!(has(&one, "*: list nodes. "));
-        for foreign in ["secrets", "webhookconfigurations"] {
+        for foreign in ["secrets", "webhookconfigurations", " namespaces."] {
             assert!(one.iter().all(|it| !it.contains(foreign)), "{one:#?}");
         }
     }

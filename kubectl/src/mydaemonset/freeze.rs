@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{SecondsFormat, Utc};
 use clap::Args;
 use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
-use my_operator::kinds::mydaemonset::status::{FROZEN, INVALID, is_migrating};
+use my_operator::kinds::mydaemonset::status::{FROZEN, INVALID, is_migrating, is_of_namespace};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -181,6 +181,8 @@ fn obstacle(object: &Object, value: Option<&str>) -> Option<&'static str> {
         Some("is being deleted: the operator does not act on it, and acknowledges nothing")
     } else if present.map(String::as_str) != value {
         Some("was frozen or thawed by another client meanwhile: see its annotation, and repeat")
+    } else if value.is_none() && object.condition(FROZEN).is_some_and(is_of_namespace) {
+        Some("is thawed itself, and its namespace is frozen: see the annotation of that")
     } else if object.state() == INVALID {
         Some("is invalid: the operator does not act on it, and acknowledges nothing")
     } else {
@@ -230,6 +232,13 @@ mod tests {
             let text = obstacle(object, value).unwrap_or_default();
             assert!(text.contains("another client"), "{text}");
         }
+        let message =
+            "no pod is created or deleted while the annotation x is on the namespace: all";
+        let condition = json!({"type": "Frozen", "status": "True", "reason": "Frozen", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let of_namespace = object(&json!({}), &json!({"conditions": [condition]}));
+        let text = obstacle(&of_namespace, None).unwrap_or_default();
+        assert!(text.contains("its namespace is frozen"), "{text}");
         let status = json!({"observedGeneration": 3, "state": "Invalid"});
         let invalid = object(&json!({}), &status);
         let text = obstacle(&invalid, None).unwrap_or_default();

@@ -15,6 +15,17 @@ pub(crate) struct Caches {
     pub(crate) nodes: Arc<Cache<NodeView>>,
     pub(crate) pods: Arc<Cache<PodView>>,
     pub(crate) revisions: Arc<Cache<RevisionView>>,
+    /// The values of the annotation that freezes a namespace, of those that have it.
+    pub(crate) namespaces: Arc<Cache<Box<str>>>,
+}
+
+/// Whether the namespace of an object is frozen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OfNamespace {
+    /// Namespaces have not been listed yet.
+    Unknown,
+    /// The value of its annotation, if it freezes.
+    Known(Option<Box<str>>),
 }
 
 /// Index key of pods and revisions by their owner: its UID, or an orphan's owner name.
@@ -32,8 +43,8 @@ fn on_node(node: &str) -> String {
 }
 
 impl Caches {
-    /// Empty caches for watches in that many namespaces.
-    pub(crate) fn new(scopes: usize) -> Self {
+    /// Empty caches for watches in that many namespaces, and for so many of namespaces.
+    pub(crate) fn new(scopes: usize, of_namespaces: usize) -> Self {
         Self {
             objects: Arc::new(Cache::new(scopes, |_| Vec::new())),
             nodes: Arc::new(Cache::new(1, |_| Vec::new())),
@@ -43,7 +54,17 @@ impl Caches {
             revisions: Arc::new(Cache::new(scopes, |revision: &RevisionView| {
                 vec![of_owner(&revision.owner, &revision.owner_uid)]
             })),
+            namespaces: Arc::new(Cache::new(of_namespaces, |_| Vec::new())),
         }
+    }
+
+    /// Whether that namespace is frozen.
+    pub(crate) fn of_namespace(&self, name: &str) -> OfNamespace {
+        if !self.namespaces.is_listed() {
+            return OfNamespace::Unknown;
+        }
+        let value = self.namespaces.get(&Key::new("", name));
+        OfNamespace::Known(value.map(|value| (*value).clone()))
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<Arc<NodeView>> {

@@ -305,7 +305,8 @@ pub struct MyDaemonSetStatus {
     /// roll-out stopped because nodes failed. RollingBack, RolledBack: as onFailure asks, the pods go back, or went back,
     /// to the last revision whose roll-out was completed. NoEligibleNodes: the roll-out would take every pod away.
     /// Migrating: the pods are changing hands, and left alone as long as the annotation apps.zhongmingmao.io/migration is
-    /// there. Degraded: pods fail, or cannot be created or deleted. Frozen: a user has frozen the object. Rolling 37%: so
+    /// there. Degraded: pods fail, or cannot be created or deleted. Frozen: a user has frozen the object or its
+    /// namespace. Rolling 37%: so
     /// many nodes have an available pod of the newest revision and no other. Canary: the newest revision is tried on the
     /// canaries. WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
     /// unavailable than a roll-out may take down. WaitingForApproval: the canaries have soaked, and a user is to approve
@@ -314,7 +315,8 @@ pub struct MyDaemonSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may
-    /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Frozen: a user has frozen the object, and nothing of before can come late. Reconciling and Stalled
+    /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Frozen:
+    /// a user has frozen the object or its namespace, and nothing of before can come late. Reconciling and Stalled
     /// are there for tools that wait, and only while they are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

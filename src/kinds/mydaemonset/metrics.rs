@@ -52,7 +52,7 @@ const COUNTS: [(&str, &str, Count); 6] = [
     ),
     (
         "my_operator_mydaemonset_frozen",
-        "1 while a user has frozen the object",
+        "1 while a user has frozen the object or its namespace",
         |status| Some(i32::from(is_frozen(status))),
     ),
 ];

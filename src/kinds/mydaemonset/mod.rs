@@ -88,11 +88,14 @@ pub const KIND: Kind = Kind {
             verbs: &["update"],
         },
     ],
-    cluster_permissions: &[Permission {
-        group: "",
-        resource: "nodes",
-        verbs: &["get", "list", "watch"],
-    }],
+    cluster_permissions: &[
+        Permission {
+            group: "",
+            resource: "nodes",
+            verbs: &["get", "list", "watch"],
+        },
+        Permission::NAMESPACES,
+    ],
     images: &[],
     samples: &[
         Sample {

@@ -36,8 +36,8 @@ pub const APPROVE_ANNOTATION: &str = "apps.zhongmingmao.io/approve-revision";
 /// value says who set it.
 pub const MIGRATION_ANNOTATION: &str = "apps.zhongmingmao.io/migration";
 
-/// While an object has this annotation, and its value is neither empty nor `false`, no pod of it that runs is deleted. If it
-/// begins with the word `all`, no pod is made either.
+/// While an object or its namespace has this annotation, and its value is neither empty nor `false`, no pod of it that runs
+/// is deleted. If it begins with the word `all`, no pod is made either.
 pub const FREEZE_ANNOTATION: &str = "apps.zhongmingmao.io/freeze";
 
 /// The maximum length of a pod's name: that of a DNS label, as for the pods of a `DaemonSet`. The kubelet makes

@@ -1,8 +1,10 @@
 //! `MyDaemonSet` objects: what the cache keeps of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::Namespace;
 
 use super::admission::{MAX_HISTORY, MyDaemonSetRules};
 use super::crd::{MyDaemonSetSpec, RawMyDaemonSet};
@@ -18,7 +20,7 @@ use super::revision::{self, Content, RevisionView};
 use my_operator_admission::faults::join;
 use my_operator_admission::rules::decode_and_validate;
 use my_operator_admission::text::cut;
-use my_operator_runtime::reconcile::raw::Raw;
+use my_operator_runtime::reconcile::raw::{self, Raw};
 
 /// The longest text about an invalid spec, in characters: with three dots after it, that of a condition.
 const MAX_REASON_LEN: usize = 1021;
@@ -76,11 +78,6 @@ impl ObjectView {
             && self.freeze == other.freeze
     }
 
-    /// What a user has frozen.
-    pub(crate) fn frozen(&self) -> Option<Freeze> {
-        self.freeze.as_deref().and_then(Freeze::parse)
-    }
-
     pub(crate) fn from_object(object: RawMyDaemonSet, now: DateTime<Utc>) -> Self {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
@@ -102,10 +99,7 @@ impl ObjectView {
             migration: annotations
                 .get(MIGRATION_ANNOTATION)
                 .map(|value| cut(value, MAX_MIGRATION_LEN).into()),
-            freeze: annotations
-                .get(FREEZE_ANNOTATION)
-                .filter(|value| Freeze::parse(value).is_some())
-                .map(|value| cut(value, MAX_MIGRATION_LEN).into()),
+            freeze: freeze(&annotations),
             cause: annotations
                 .get(CHANGE_CAUSE_ANNOTATION)
                 .map(|value| cut(value, MAX_CAUSE_LEN).into()),
@@ -142,6 +136,21 @@ impl ParsedSpec {
             canary: None,
         }
     }
+}
+
+/// A namespace as stored.
+pub(crate) type RawNamespace = raw::Object<Namespace>;
+
+/// The value of the annotation that freezes a namespace, if it does.
+pub(crate) fn frozen_namespace(namespace: RawNamespace) -> Option<Box<str>> {
+    freeze(&namespace.metadata.annotations?)
+}
+
+/// The value of the annotation that freezes, if it does.
+fn freeze(annotations: &BTreeMap<String, String>) -> Option<Box<str>> {
+    let value = annotations.get(FREEZE_ANNOTATION)?;
+    Freeze::parse(value)?;
+    Some(cut(value, MAX_MIGRATION_LEN).into())
 }
 
 /// How many unused revisions are kept. An object from before the limit had a maximum may ask for more.

@@ -8,15 +8,17 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::caches::Caches;
+use super::caches::{Caches, OfNamespace};
 use super::crd::{MyDaemonSet, MyDaemonSetStatus};
 use super::decide::decision::Delete;
+use super::decide::freeze::{self, Freeze};
 use super::decide::placement::Eligibility;
 use super::memory::Memory;
 use super::metrics::Metrics;
 use super::names::Owner;
 use super::object::{ObjectView, ParsedSpec};
 use super::observe::pod::PodView;
+use super::status;
 use my_operator_runtime::reconcile::event::{self, NewEvent};
 use my_operator_runtime::reconcile::write_cache::WriteCache;
 use my_operator_runtime::reconcile::{Context, Key};
@@ -47,6 +49,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) metrics: &'a Metrics,
     pub(crate) key: &'a Key,
     pub(crate) object: &'a ObjectView,
+    /// Whether its namespace is frozen.
+    pub(crate) of_namespace: &'a OfNamespace,
     pub(crate) memory: &'a Mutex<Memory>,
     /// When the pass began.
     pub(crate) now: DateTime<Utc>,
@@ -91,6 +95,30 @@ impl<'a> Pass<'a> {
     pub(crate) fn is_outdated(&self) -> bool {
         let current = self.caches.objects.get(self.key);
         current.is_none_or(|current| !current.asks_for_the_same_as(self.object))
+            || self.caches.of_namespace(&self.key.namespace) != *self.of_namespace
+    }
+
+    /// What a user has frozen, of the object or of its namespace. While that is not known of the namespace, no step is
+    /// made, and what the status says holds: missing pods are made unless they may not.
+    pub(crate) fn frozen(&self) -> Option<Freeze> {
+        let of_namespace = match self.of_namespace {
+            OfNamespace::Known(value) => value.as_deref().and_then(Freeze::parse),
+            OfNamespace::Unknown => {
+                let stored = status::read(&self.object.status);
+                Some(status::acknowledged(&stored).unwrap_or(Freeze::Deletions))
+            }
+        };
+        let own = self.object.freeze.as_deref();
+        own.and_then(Freeze::parse).max(of_namespace)
+    }
+
+    /// Where the annotation is by which that is frozen, and its value; as far as it is known.
+    pub(crate) fn frozen_at(&self) -> Option<String> {
+        let namespace = match self.of_namespace {
+            OfNamespace::Known(value) => value.as_deref(),
+            OfNamespace::Unknown => None,
+        };
+        freeze::place(self.object.freeze.as_deref(), namespace)
     }
 
     /// Whether it was decided too long ago what the roll-out may do.

@@ -5,7 +5,7 @@ use std::fmt;
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::crd::{FailedNode, MyDaemonSetStatus};
-use super::decide::freeze::Freeze;
+use super::decide::freeze::{Freeze, ON_NAMESPACE};
 use super::decide::observed::{self, Excluded, Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
 use super::decide::undo::{self, Undo};
@@ -24,8 +24,8 @@ pub const AVAILABLE: &str = "Available";
 pub const PROGRESSING: &str = "Progressing";
 /// Pods fail, or the API server rejects them.
 pub const DEGRADED: &str = "Degraded";
-/// Present while a user freezes the object; `True` once nothing that is forbidden can come late. Also a reason of
-/// `Progressing=False`, and the state in a word.
+/// Present while a user freezes the object or its namespace; `True` once nothing that is forbidden can come late. Also a
+/// reason of `Progressing=False`, and the state in a word.
 pub const FROZEN: &str = "Frozen";
 /// For kstatus: present while a roll-out is under way.
 const RECONCILING: &str = "Reconciling";
@@ -54,6 +54,10 @@ pub const PARTITIONED: &str = "Partitioned";
 pub const CORDONED: &str = "Cordoned";
 /// The same because the nodes are in maintenance, as their conditions say.
 pub const MAINTENANCE: &str = "Maintenance";
+/// What a freeze of deletions means.
+const NONE_IS_DELETED: &str = "no pod that runs is deleted";
+/// What a freeze of everything means.
+const NONE_CHANGES: &str = "no pod is created or deleted";
 /// So many revisions whose roll-out was completed are kept: to go back from one of them leads to another.
 const COMPLETE_REVISIONS: usize = 2;
 /// Reason of `Progressing=True`: the newest revision is on its canaries, which the other nodes wait for.
@@ -167,8 +171,9 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frozen<'a> {
     pub(crate) freeze: Freeze,
-    /// The value of the annotation.
-    pub(crate) value: &'a str,
+    /// Where the annotation is, in words that end with its value. `None` while it is not known whether the namespace has it:
+    /// then roll-outs wait.
+    pub(crate) place: Option<&'a str>,
     /// Whether no call that is forbidden may still be carried out.
     pub(crate) is_settled: bool,
 }
@@ -204,6 +209,12 @@ impl<'a> StatusInput<'a> {
             Undo::To(target) => target,
             Undo::No | Undo::IfItFails(_) => self.update,
         }
+    }
+
+    /// Whether a user has frozen the object or its namespace; `None` while that is not known.
+    fn is_frozen(&self) -> Option<bool> {
+        self.frozen
+            .map_or(Some(false), |frozen| frozen.place.map(|_| true))
     }
 }
 
@@ -362,25 +373,57 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
 fn frozen(input: &StatusInput<'_>) -> Option<State> {
     let Frozen {
         freeze,
-        value,
+        place,
         is_settled,
     } = input.frozen?;
-    let what = match freeze {
-        Freeze::Deletions => "no pod that runs is deleted",
-        Freeze::All => "no pod is created or deleted",
+    let Some(place) = place else {
+        return perhaps_frozen(input);
     };
-    let message = format!("{what} while the annotation {FREEZE_ANNOTATION} is there: {value}");
+    let what = match freeze {
+        Freeze::Deletions => NONE_IS_DELETED,
+        Freeze::All => NONE_CHANGES,
+    };
+    let message = format!("{what} while the annotation {FREEZE_ANNOTATION} is {place}");
     if is_settled {
         return Some(State::of(true, FROZEN, message));
     }
-    let message = format!("calls that were sent before may still be carried out: {value}");
+    let message = format!(
+        "calls that were sent before may still be carried out; the annotation {FREEZE_ANNOTATION} is {place}"
+    );
     Some(State::of(false, "Waiting", message))
+}
+
+/// While it is not known whether the namespace is frozen: what was acknowledged before holds, and otherwise a roll-out
+/// waits.
+fn perhaps_frozen(input: &StatusInput<'_>) -> Option<State> {
+    let before = condition::get(&input.previous.conditions, FROZEN);
+    if let Some(before) = before.filter(|c| c.status == "True") {
+        return Some(State::of(true, FROZEN, before.message.clone()));
+    }
+    let message = "the roll-out waits for the list of namespaces: this one may be frozen";
+    (input.observed.outdated > 0).then(|| State::of(false, "Waiting", message))
+}
+
+/// What the operator has acknowledged to be frozen.
+pub fn acknowledged(status: &MyDaemonSetStatus) -> Option<Freeze> {
+    let frozen = condition::get(&status.conditions, FROZEN)?;
+    let freeze = if frozen.message.starts_with(NONE_CHANGES) {
+        Freeze::All
+    } else {
+        Freeze::Deletions
+    };
+    (frozen.status == "True").then_some(freeze)
 }
 
 /// Whether the operator has acknowledged a freeze.
 pub(crate) fn is_frozen(status: &MyDaemonSetStatus) -> bool {
-    let frozen = condition::get(&status.conditions, FROZEN);
-    frozen.is_some_and(|c| c.status == "True")
+    acknowledged(status).is_some()
+}
+
+/// Whether only the namespace is frozen, as the condition says.
+pub fn is_of_namespace(frozen: &Condition) -> bool {
+    let (place, _) = frozen.message.split_once(": ").unwrap_or_default();
+    place.ends_with(&format!("is {ON_NAMESPACE}"))
 }
 
 /// The nodes that the roll-out is stopped for or, on the way back, those that it goes back for.
@@ -581,7 +624,7 @@ fn not_stored(input: &StatusInput<'_>) -> State {
 fn on_canary(input: &StatusInput<'_>) -> Option<State> {
     let (observed, update) = (input.observed, input.update);
     let canary = observed.canary.as_ref()?;
-    if input.strategy.paused || input.frozen.is_some() || canary.is_partitioned {
+    if input.strategy.paused || input.is_frozen() == Some(true) || canary.is_partitioned {
         return None;
     }
     if canary.passed {
@@ -630,12 +673,17 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
     if observed.outdated == 0 || observed.outdated != observed.held || !over {
         return None;
     }
-    let (reason, cause) = if input.frozen.is_some() {
-        (FROZEN, "a user has frozen the object")
+    let (reason, cause) = if input.is_frozen() == Some(true) {
+        (FROZEN, "a user has frozen the object or its namespace")
     } else if strategy.on_delete {
         (ON_DELETE, "a node gets it when its pod is deleted")
     } else if strategy.paused {
         (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
+    } else if input.is_frozen().is_none() {
+        // What was said before holds.
+        let before = before?;
+        let reason = HELD.into_iter().find(|reason| *reason == before.reason)?;
+        return Some(State::of(false, reason, before.message.clone()));
     } else if strategy.partition > 0 {
         (
             PARTITIONED,
@@ -1036,6 +1084,7 @@ fn normal(reason: &'static str, note: String) -> NewEvent {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::kinds::mydaemonset::decide::freeze;
     use crate::kinds::mydaemonset::decide::observed::ByCause;
     use crate::kinds::mydaemonset::decide::strategy::Amount;
     use chrono::TimeDelta;
@@ -1322,7 +1371,7 @@ mod tests {
             undo: Undo::No,
             frozen: Some(Frozen {
                 freeze: Freeze::Deletions,
-                value: "by me",
+                place: Some("there: by me"),
                 is_settled: true,
             }),
             current: "old",
@@ -2030,7 +2079,7 @@ mod tests {
 
     #[test]
     fn a_freeze_is_acknowledged_when_nothing_can_come_late() {
-        let frozen = |previous: &MyDaemonSetStatus, value: &str, is_settled| {
+        let frozen = |previous: &MyDaemonSetStatus, place: Option<&str>, is_settled| {
             next(&StatusInput {
                 previous,
                 generation: Some(2),
@@ -2043,7 +2092,7 @@ mod tests {
                 undo: Undo::No,
                 frozen: Some(Frozen {
                     freeze: Freeze::Deletions,
-                    value,
+                    place,
                     is_settled,
                 }),
                 current: "old",
@@ -2053,11 +2102,12 @@ mod tests {
             })
         };
         let rolling = next_of(&none(), &under_way(), strategy(), "old", 1);
-        let waits = frozen(&rolling, "by me", false);
+        let by_me = Some("there: by me");
+        let waits = frozen(&rolling, by_me, false);
         assert!(!is_frozen(&waits));
         assert!(conditions(&waits).contains(&"Frozen=False/Waiting".to_owned()));
-        let so = frozen(&waits, "by me", true);
-        assert!(is_frozen(&so));
+        let so = frozen(&waits, by_me, true);
+        assert_eq!(acknowledged(&so), Some(Freeze::Deletions));
         assert_eq!((state(&so), super::paused(&so)), (FROZEN, Some(FROZEN)));
         let message = condition::get(&so.conditions, FROZEN).unwrap();
         assert_eq!(
@@ -2067,7 +2117,7 @@ mod tests {
         let events: Vec<_> = events(&waits, &so).iter().map(|e| e.reason).collect();
         assert_eq!(events, [FROZEN]);
         // As after a thaw, a deletion whose answer is lost, and the same freeze again before the status was written.
-        assert!(!is_frozen(&frozen(&so, "by me", false)));
+        assert!(!is_frozen(&frozen(&so, by_me, false)));
         let thawed = next_of(&so, &under_way(), strategy(), "old", 3);
         // Where the annotation is not looked at, nothing is said of it.
         let unseen = [
@@ -2077,6 +2127,45 @@ mod tests {
         ];
         for status in unseen.iter().chain([&thawed]) {
             assert!(condition::get(&status.conditions, FROZEN).is_none());
+        }
+        // After a restart, until namespaces are listed.
+        assert_eq!(frozen(&so, None, false), so);
+        let unsure = frozen(&rolling, None, false);
+        let shown = conditions(&unsure);
+        assert!(shown.contains(&"Frozen=False/Waiting".to_owned()));
+        assert!(shown.contains(&"Progressing=True/RollingOut".to_owned()));
+    }
+
+    #[test]
+    fn a_condition_says_whether_only_the_namespace_is_frozen() {
+        for (own, namespace, is_of_namespace) in [
+            (Some("1"), None, false),
+            (Some("1"), Some("2"), false),
+            (None, Some("2"), true),
+            (None, Some("because: x"), true),
+        ] {
+            let place = freeze::place(own, namespace);
+            let frozen = Frozen {
+                freeze: Freeze::All,
+                place: place.as_deref(),
+                is_settled: true,
+            };
+            let status = next(&StatusInput {
+                previous: &none(),
+                generation: Some(2),
+                observed: &under_way(),
+                strategy: strategy(),
+                update: "new",
+                undo: Undo::No,
+                frozen: Some(frozen),
+                current: "old",
+                stored: true,
+                refusal: None,
+                now: at(1),
+            });
+            let condition = condition::get(&status.conditions, FROZEN).unwrap();
+            assert_eq!(super::is_of_namespace(condition), is_of_namespace);
+            assert_eq!(acknowledged(&status), Some(Freeze::All));
         }
     }
 

@@ -116,6 +116,11 @@ impl<V> Cache<V> {
         views.collect()
     }
 
+    /// Whether the first list of each watch is complete.
+    pub fn is_listed(&self) -> bool {
+        self.listed.borrow().len() >= self.watches
+    }
+
     /// Every key.
     pub fn keys(&self) -> Vec<Key> {
         self.read().views.keys().cloned().collect()
@@ -224,19 +229,21 @@ impl<V> CacheEvent<'_, V> {
     }
 }
 
-/// Watches objects for ever, keeps their views in the cache and reports each change.
+/// Watches objects for ever, keeps their views in the cache and reports each change. An object for which `view` is `None` is
+/// not kept.
 ///
 /// A failing watch is retried with backoff. Meanwhile `health` shows the reason (most often a missing CRD or
 /// permission), and each new reason is logged once.
-pub async fn run_watch<K, V>(
+pub async fn run_watch<K, V, R>(
     api: Api<K>,
     selection: Selection,
     cache: Arc<Cache<V>>,
     health: WatchHealth,
-    view: impl Fn(K) -> V,
+    view: impl Fn(K) -> R,
     on_event: impl Fn(&CacheEvent<'_, V>),
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    R: Into<Option<V>>,
 {
     let what = K::plural(&()).into_owned();
     let scope = api.namespace().map(str::to_owned);
@@ -250,9 +257,7 @@ pub async fn run_watch<K, V>(
     let mut listed = HashSet::new();
     let on = |event| match event {
         Event::ListStarted => listed.clear(),
-        Event::Listed(object) => {
-            listed.insert(filler.put(object));
-        }
+        Event::Listed(object) => listed.extend(filler.put(object)),
         Event::ListEnded => filler.end_list(&std::mem::take(&mut listed)),
         Event::Started => health.clear(),
         Event::Applied(object) => {
@@ -276,14 +281,21 @@ struct Filler<'a, V, F, E> {
 }
 
 impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
-    fn put<K>(&self, object: K) -> Key
+    /// Keeps the view of an object, if it has one, and returns its key then.
+    fn put<K, R>(&self, object: K) -> Option<Key>
     where
         K: Resource<DynamicType = ()>,
-        F: Fn(K) -> V,
+        F: Fn(K) -> R,
+        R: Into<Option<V>>,
     {
         let key = self.cache.key_of(object.meta());
         let incarnation = incarnation(object.meta());
-        let new = Arc::new((self.view)(object));
+        let view: Option<V> = (self.view)(object).into();
+        let Some(view) = view else {
+            self.remove(&key, false);
+            return None;
+        };
+        let new = Arc::new(view);
         let old = self.cache.put(&key, &new, incarnation);
         let before = old.as_ref().map(|old| old.incarnation);
         (self.on_event)(&CacheEvent {
@@ -293,7 +305,7 @@ impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
             after_relist: false,
             changed: before != Some(incarnation),
         });
-        key
+        Some(key)
     }
 
     fn remove(&self, key: &Key, after_relist: bool) {
@@ -425,6 +437,58 @@ mod tests {
         ));
         let figure = metrics.watch_failing("configmaps", "");
         move || (health.problems().len(), figure.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_has_a_view_is_kept() {
+        let server = Server::new(Options::default());
+        for metadata in [
+            json!({"name": "plain"}),
+            json!({"name": "noted", "annotations": {"note": "1"}}),
+        ] {
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+            server.direct().create(object).unwrap();
+        }
+        let cache = Arc::new(Cache::<String>::new(1, |_| Vec::new()));
+        let events = Arc::<parking_lot::Mutex<Vec<String>>>::default();
+        let log = events.clone();
+        let note = |object: ConfigMap| object.metadata.annotations?.remove("note");
+        assert!(!cache.is_listed());
+        tokio::spawn(run_watch(
+            Api::<ConfigMap>::all(server.client("operator")),
+            Selection::default(),
+            cache.clone(),
+            WatchHealth::new(Health::default(), Metrics::new(&mut Registry::default())),
+            note,
+            move |event: &CacheEvent<'_, String>| {
+                let text = format!("{} {:?} {:?}", event.key.name, event.old, event.new);
+                log.lock().push(text);
+            },
+        ));
+        cache.synced(None).await;
+        assert!(cache.is_listed());
+        assert_eq!(cache.keys(), [Key::new("default", "noted")]);
+        let change = |name: &str, note: Option<&str>| {
+            let change = json!({"metadata": {"annotations": {"note": note}}});
+            let objects = server.direct();
+            objects
+                .patch("configmaps", "default", name, &change)
+                .unwrap();
+        };
+        change("noted", None);
+        change("plain", Some("2"));
+        change("plain", Some("3"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(
+            *events.lock(),
+            [
+                "noted None Some(\"1\")",
+                "noted Some(\"1\") None",
+                "plain None Some(\"2\")",
+                "plain Some(\"2\") Some(\"3\")"
+            ]
+        );
+        assert_eq!(cache.keys(), [Key::new("default", "plain")]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -50,9 +50,10 @@ impl Controller {
     }
 
     /// Starts a watch on each of the APIs (one for each namespace to work in). All of them fill the cache with views,
-    /// and `on_event` is called for each change, with the view before and after.
+    /// and `on_event` is called for each change, with the view before and after. An object for which `view` is `None` is
+    /// not kept.
     #[must_use]
-    pub fn watch<K, V, F, G>(
+    pub fn watch<K, V, R, F, G>(
         mut self,
         apis: Vec<Api<K>>,
         selection: &Selection,
@@ -63,7 +64,8 @@ impl Controller {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
         V: Send + Sync + 'static,
-        F: Fn(K) -> V + Clone + Send + Sync + 'static,
+        R: Into<Option<V>> + 'static,
+        F: Fn(K) -> R + Clone + Send + Sync + 'static,
         G: Fn(&CacheEvent<'_, V>) + Clone + Send + Sync + 'static,
     {
         for api in apis {
@@ -74,6 +76,13 @@ impl Controller {
                 .spawn(run_watch(api, selection, cache, health, view, on_event));
         }
         self.sources.push(cache.clone());
+        self
+    }
+
+    /// Work begins without the lists of the last watch.
+    #[must_use]
+    pub fn unawaited(mut self) -> Self {
+        self.sources.pop();
         self
     }
 

@@ -11,8 +11,8 @@ use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement}
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
 use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
 use my_operator::kinds::mydaemonset::status::{
-    CANARY, DEGRADED, FROZEN, PROGRESSING, ROLLING_BACK, STOPS, WAITING_FOR_DELETION, canaries,
-    cause_of_progress, cause_of_refusal, is_migrating,
+    CANARY, DEGRADED, FROZEN, PROGRESSING, ROLLING_BACK, STOPS, WAITING_FOR_DELETION, acknowledged,
+    canaries, cause_of_progress, cause_of_refusal, is_migrating,
 };
 use my_operator::kinds::shared::watched::utc;
 use my_operator_runtime::reconcile::condition::{ACCEPTED, Condition};
@@ -350,10 +350,12 @@ impl<'a> Judge<'a> {
         let annotations = object.raw.metadata.annotations.as_ref();
         let value = annotations.and_then(|all| all.get(FREEZE_ANNOTATION));
         let asked = value.and_then(|value| Freeze::parse(value));
+        // Its namespace may be frozen, too.
+        let said = acknowledged(&object.status);
         // These would leave a node that is behind as it is without a freeze, too.
         let applies = match old {
             Some(_) => new.is_some() || !STOPS.contains(&object.progress()),
-            None => on_node.pods.is_empty() && asked == Some(Freeze::All),
+            None => on_node.pods.is_empty() && [asked, said].contains(&Some(Freeze::All)),
         };
         let since = Some(frozen.last_transition_time);
         applies.then(|| Reason::new(Cause::Frozen, &frozen.message).since(since))

@@ -353,6 +353,10 @@ const CASES: &[(Cause, Injection)] = &[
         scene.new_pod(ready());
     }),
     (Cause::Frozen, |scene| scene.frozen("all since 1")),
+    (Cause::Frozen, |scene| {
+        let message = "no pod is created or deleted while the annotation is on the namespace: all";
+        scene.condition("Frozen", "True", "Frozen", message);
+    }),
     // Missing pods are made.
     (Cause::Undetermined, |scene| scene.frozen("since 1")),
     (Cause::Canary, |scene| {

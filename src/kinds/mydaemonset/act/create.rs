@@ -76,7 +76,7 @@ fn creates(pass: &Pass<'_>, decision: &Decision) -> Vec<Create> {
         .memory()
         .nodes
         .unanswered_creates(pass.object.generation);
-    let freeze = pass.object.frozen();
+    let freeze = pass.frozen();
     let is_wanted = |create: &Create| {
         let runs = pass.eligibility(&create.node) == Some(Eligibility::Run);
         let is_undone = pass.undone() == Some(create.revision.as_str());

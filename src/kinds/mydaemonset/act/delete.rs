@@ -89,7 +89,7 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
         }
         DeleteReason::NodeGone | DeleteReason::Surplus | DeleteReason::Failed => true,
     };
-    let freeze = pass.object.frozen();
+    let freeze = pass.frozen();
     let may_go = |delete: &Delete| freeze.is_none_or(|freeze| delete.reason.is_allowed(freeze));
     let unanswered = pass.unanswered_deletes().into_iter().filter(is_wanted);
     let unanswered = unanswered.filter(may_go);

@@ -14,12 +14,12 @@ use super::decide::placement::{Eligibility, Placement};
 use super::memory::Memory;
 use super::metrics::Metrics;
 use super::names::{CONTROLLER, NAME_LABEL};
-use super::object::ObjectView;
+use super::object::{ObjectView, RawNamespace, frozen_namespace};
 use super::observe::node::{NodeView, WatchedNode};
 use super::observe::pod::{PodView, WatchedPod};
 use super::pass::{Scope, WrittenStatus};
 use super::revision::RevisionView;
-use my_operator_runtime::reconcile::cache::CacheEvent;
+use my_operator_runtime::reconcile::cache::{CacheEvent, Source as _};
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
@@ -54,12 +54,18 @@ struct MyDaemonSetReconciler {
 pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> anyhow::Result<()> {
     let objects = context.apis::<RawMyDaemonSet>();
     let nodes = vec![Api::<WatchedNode>::all(context.client.clone())];
+    // An operator of some namespaces has no right to read them.
+    let namespaces = if context.namespaces.is_empty() {
+        vec![Api::<RawNamespace>::all(context.client.clone())]
+    } else {
+        Vec::new()
+    };
     let controller = Controller::new(CONTROLLER, &context);
     let this = Arc::new(MyDaemonSetReconciler {
         context: context.clone(),
         node_not_ready_grace,
         queue: controller.queue(),
-        caches: Caches::new(objects.len()),
+        caches: Caches::new(objects.len(), namespaces.len()),
         memories: Mutex::default(),
         statuses: WriteCache::default(),
         metrics: context.register(Metrics::new),
@@ -72,15 +78,27 @@ pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> an
     let pod_events = on(&this, MyDaemonSetReconciler::on_pod_event);
     let revision_events = on(&this, MyDaemonSetReconciler::on_revision_event);
     let node_events = on(&this, MyDaemonSetReconciler::on_node_event);
+    let namespace_events = on(&this, MyDaemonSetReconciler::on_namespace_event);
     let (pods, revisions) = (context.apis(), context.apis());
     let view = RevisionView::from_watched;
-    controller
+    let controller = controller
+        .watch(
+            namespaces,
+            &all(),
+            &caches.namespaces,
+            frozen_namespace,
+            namespace_events,
+        )
+        .unawaited()
         .watch(objects, &all(), &caches.objects, object_view, object_events)
         .watch(pods, &ours(), &caches.pods, pod_view(&this), pod_events)
         .watch(revisions, &ours(), &caches.revisions, view, revision_events)
-        .watch(nodes, &all(), &caches.nodes, node_view(&this), node_events)
-        .run(this.clone())
-        .await
+        .watch(nodes, &all(), &caches.nodes, node_view(&this), node_events);
+    tokio::select! {
+        biased;
+        ended = controller.run(this.clone()) => ended,
+        never = this.go_on_once_namespaces_are_listed() => never,
+    }
 }
 
 /// What to do with the events of a watch that change what is kept.
@@ -187,6 +205,22 @@ impl MyDaemonSetReconciler {
         }
     }
 
+    fn on_namespace_event(&self, event: &CacheEvent<'_, Box<str>>) {
+        let objects = self.caches.objects.keys().into_iter();
+        for key in objects.filter(|key| key.namespace == event.key.name) {
+            self.queue.add(key);
+        }
+    }
+
+    /// Looks at each object again when it is known which namespaces are frozen: roll-outs wait for that.
+    async fn go_on_once_namespaces_are_listed(&self) -> anyhow::Result<()> {
+        self.caches.namespaces.synced(None).await;
+        for key in self.caches.objects.keys() {
+            self.queue.add(key);
+        }
+        std::future::pending().await
+    }
+
     fn memory(&self, key: &Key) -> Arc<Mutex<Memory>> {
         let mut memories = self.memories.lock();
         memories.entry(key.clone()).or_default().clone()
@@ -227,6 +261,7 @@ impl Reconciler for MyDaemonSetReconciler {
         }
         let memory = self.memory(key);
         memory.lock().begin(&object.uid);
+        let of_namespace = self.caches.of_namespace(&key.namespace);
         let scope = Scope {
             context: &self.context,
             node_not_ready_grace: self.node_not_ready_grace,
@@ -235,6 +270,7 @@ impl Reconciler for MyDaemonSetReconciler {
             metrics: &self.metrics,
             key,
             object: &object,
+            of_namespace: &of_namespace,
             memory: &memory,
             now,
         };

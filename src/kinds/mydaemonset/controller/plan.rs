@@ -57,7 +57,7 @@ pub(super) fn plan(
         validated: memory.acceptance.is_validated(update),
         stopped_for,
         resumed: pass.object.resume.as_deref() == Some(update),
-        freeze: pass.object.frozen(),
+        freeze: pass.frozen(),
         now: pass.now,
         canary: spec
             .canary
@@ -70,7 +70,7 @@ pub(super) fn plan(
     // remembered as long as the node exists.
     let strategy = &spec.strategy;
     let observed = &decision.observed;
-    let waits = pass.object.freeze.is_some() || observed.canary.is_some();
+    let waits = pass.frozen().is_some() || observed.canary.is_some();
     let is_held = strategy.paused || strategy.partition > 0 || !stored || waits;
     let is_stopped = observed.auto_paused || observed.no_node;
     if !is_held && !is_stopped {

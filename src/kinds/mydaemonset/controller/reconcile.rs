@@ -172,12 +172,12 @@ impl<'a> Reconcile<'a> {
     ) -> MyDaemonSetStatus {
         let spec = pass.spec;
         let object = self.scope.object;
+        let place = pass.frozen_at();
         let (refusal, frozen) = {
             let memory = self.scope.memory.lock();
-            let frozen = object.freeze.as_deref().zip(object.frozen());
-            let frozen = frozen.map(|(value, freeze)| Frozen {
+            let frozen = pass.frozen().map(|freeze| Frozen {
                 freeze,
-                value,
+                place: place.as_deref(),
                 is_settled: !memory.nodes.may_break(freeze),
             });
             (memory.backoffs.reported().cloned(), frozen)

@@ -110,6 +110,14 @@ impl World {
         sets.patch("mydaemonsets", "ns", "d", &change).unwrap();
     }
 
+    /// Sets the annotation that freezes the namespace, or removes it.
+    fn freeze_namespace(&self, value: &Value) {
+        let name = crate::kinds::mydaemonset::names::FREEZE_ANNOTATION;
+        let change = json!({"metadata": {"annotations": {name: value}}});
+        let namespaces = self.server.direct();
+        namespaces.patch("namespaces", "", "ns", &change).unwrap();
+    }
+
     fn pause(&self) {
         let paused = json!({"spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}});
         let sets = self.server.direct();
@@ -1666,6 +1674,76 @@ async fn a_freeze_waits_for_calls_whose_outcome_is_unknown() {
     assert_ne!(status, "True", "{reason}");
     sleep(SETTLED).await;
     assert_eq!(world.condition("Frozen").unwrap().0, "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_deletion_is_sent_after_a_freeze_of_the_namespace_is_acknowledged() {
+    let mut world = World::running(6, &json!({"maxUnavailable": 2})).await;
+    world.delay_first_deletion(Duration::from_secs(8));
+    world.set_image("a:2");
+    sleep(Duration::from_secs(1)).await;
+    world.freeze_namespace(&json!("since 1"));
+    sleep(Duration::from_secs(4)).await;
+    let (status, ..) = world.condition("Frozen").unwrap();
+    assert_eq!(status, "False", "a deletion is under way");
+    sleep(Duration::from_mins(1)).await;
+    let (status, _, message) = world.condition("Frozen").unwrap();
+    assert_eq!(status, "True");
+    assert!(
+        message.ends_with("/freeze is on the namespace: since 1"),
+        "{message}"
+    );
+    let sent = world.calls(Verb::Delete);
+    assert!(sent > 0);
+    world.restart();
+    sleep(SETTLED).await;
+    assert_eq!(world.calls(Verb::Delete), sent);
+    world.freeze_namespace(&Value::Null);
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:2"), 6);
+    assert_eq!(world.condition("Frozen"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_namespaces_are_listed_pods_are_made_and_none_that_runs_is_deleted() {
+    let refuse = |world: &World| {
+        world
+            .server
+            .on(|site: &Site| match (site.verb, site.resource.as_str()) {
+                (Verb::List, "namespaces") => Decision::Answer(Status::new(403, "Forbidden", "no")),
+                _ => Decision::Forward,
+            });
+    };
+    let lose_one = |world: &World| {
+        let pod = world.pods().pop_first().unwrap();
+        world.server.direct().delete("pods", "ns", &pod).unwrap();
+    };
+    let mut world = World::running(4, &json!({})).await;
+    refuse(&world);
+    world.restart();
+    world.set_image("a:2");
+    lose_one(&world);
+    sleep(SETTLED).await;
+    assert_eq!((world.ready_of("a:1"), world.calls(Verb::Delete)), (4, 0));
+    let (status, reason, _) = world.condition("Frozen").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Waiting"));
+    assert_eq!(world.condition("Progressing").unwrap().1, "RollingOut");
+    world.server.on(|_: &Site| Decision::Forward);
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:2"), 4);
+    assert_eq!(world.condition("Frozen"), None);
+    // What was acknowledged holds.
+    world.freeze_namespace(&json!("all"));
+    sleep(Duration::from_mins(1)).await;
+    let frozen = world.condition("Frozen");
+    refuse(&world);
+    world.restart();
+    lose_one(&world);
+    sleep(SETTLED).await;
+    assert_eq!(
+        (world.ready_of("a:2"), world.condition("Frozen")),
+        (3, frozen)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
-//! What a user forbids with the annotation that freezes an object.
+//! What a user forbids with the annotation that freezes an object, or all objects of a namespace.
 
-/// What is frozen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is frozen. What forbids more is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Freeze {
     /// No pod that runs is deleted. Missing pods are still made, as are those that have ended.
     Deletions,
@@ -22,9 +22,39 @@ impl Freeze {
     }
 }
 
+/// Where the annotation of a namespace is.
+pub(crate) const ON_NAMESPACE: &str = "on the namespace";
+
+/// Where the annotation is that freezes, by its values on an object and on the namespace: words that end with the value,
+/// with that of the object if it has one.
+pub(crate) fn place(own: Option<&str>, namespace: Option<&str>) -> Option<String> {
+    Some(match (own, namespace) {
+        (Some(own), None) => format!("there: {own}"),
+        (Some(own), Some(namespace)) => format!("there, and {ON_NAMESPACE} ({namespace}): {own}"),
+        (None, namespace) => format!("{ON_NAMESPACE}: {}", namespace?),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_a_freeze_ends_with_the_value_that_a_client_waits_for() {
+        for (own, namespace, text) in [
+            (Some("1"), None, "there: 1"),
+            (None, Some("all"), "on the namespace: all"),
+            (Some("1"), Some("2"), "there, and on the namespace (2): 1"),
+        ] {
+            assert_eq!(place(own, namespace).as_deref(), Some(text));
+        }
+        assert_eq!(place(None, None), None);
+    }
+
+    #[test]
+    fn of_two_freezes_the_one_that_forbids_more_holds() {
+        assert!(None < Some(Freeze::Deletions) && Freeze::Deletions < Freeze::All);
+    }
 
     #[test]
     fn the_annotation_says_what_is_frozen() {

@@ -95,12 +95,18 @@ pub(super) fn waiting(input: &StatusInput<'_>, progress: &'static str) -> Vec<Wa
 /// What holds the nodes that the roll-out leaves as they are.
 fn hold_of(input: &StatusInput<'_>, progress: &str) -> Cause {
     let strategy = input.strategy;
+    let frozen = match input.is_frozen() {
+        Some(false) => None,
+        Some(true) => Some(Cause::Frozen),
+        // The namespaces are not listed yet.
+        None => Some(Cause::Undetermined),
+    };
     if let Some(cause) = cause_of_progress(progress) {
         cause
     } else if !input.stored {
         Cause::RevisionNotStored
-    } else if input.frozen.is_some() {
-        Cause::Frozen
+    } else if let Some(cause) = frozen {
+        cause
     } else if strategy.on_delete {
         Cause::OnDelete
     } else if strategy.paused {
@@ -188,7 +194,7 @@ mod tests {
         let frozen = |freeze| StatusInput {
             frozen: Some(Frozen {
                 freeze,
-                value: "by me",
+                place: Some("by me"),
                 is_settled: true,
             }),
             ..base()

@@ -185,6 +185,9 @@ fn judge_creation_attempt(seen: &Seen<'_>, version: &Version, request: &Request)
         if known.undone.as_deref() == Some(revision) {
             return Some(format!("{revision} failed, and is tried again"));
         }
+        if known.freeze.is_some_and(|value| value.starts_with("all")) {
+            return Some("a freeze of everything allows no pod".to_owned());
+        }
         // What has ended and is held by a finalizer runs no more.
         let others = known.on(node).filter(|pod| !is_gone(pod)).count();
         if others == 0 {
@@ -436,8 +439,7 @@ fn is_held(known: &Known<'_>, node: &str) -> bool {
     let stay = names.filter(|name| *name != node && known.is_desired(name) && !has_newest(name));
     // On the way back it would hold nodes on what failed.
     let is_partitioned = (stay.count() as u64) < partition && known.undone.is_none();
-    let is_frozen = set["metadata"]["annotations"]["apps.zhongmingmao.io/freeze"].is_string();
-    is_frozen
+    known.freeze.is_some()
         || known.rolling("paused") == true
         || ((stopped || has_no_node(known)) && !resumed)
         || set["spec"]["updateStrategy"]["type"] == "OnDelete"

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use simulated_apiserver::{ChangeKind, History, Version, is_selected, tolerates};
 
 use crate::sweep::changes::condition;
+use crate::sweep::cluster::NAMESPACE;
 use crate::sweep::subject::Seen;
 
 /// A node that has been NotReady for so long is left out: `--node-not-ready-grace`, and a second for times that are cut to
@@ -22,13 +23,21 @@ const SET: &str = "apps.zhongmingmao.io/mydaemonset";
 const REVISION: &str = "apps.zhongmingmao.io/revision";
 
 /// The resources that matter.
-const RESOURCES: [&str; 4] = ["mydaemonsets", "nodes", "pods", "controllerrevisions"];
+const RESOURCES: [&str; 5] = [
+    "mydaemonsets",
+    "nodes",
+    "pods",
+    "controllerrevisions",
+    "namespaces",
+];
 
 /// Some moment of the cluster: the objects of each resource as of a version.
 pub struct Known<'a> {
     pub set: Option<&'a Value>,
     pub nodes: BTreeMap<&'a str, Node<'a>>,
     pub pods: Vec<Pod<'a>>,
+    /// The value of the annotation that freezes the set, or else its namespace; empty as long as no list has shown that.
+    pub freeze: Option<&'a str>,
     /// The hash of the present spec's revision, or of the one that takes its place because it failed.
     pub update: String,
     /// The hash of the one that failed.
@@ -186,17 +195,25 @@ impl<'a> Known<'a> {
 
     /// Everything there was right after that version.
     pub fn all(history: &'a History, version: u64, at: Duration, now: DateTime<Utc>) -> Self {
-        Self::new(history, [version; 4], at, now)
+        Self::new(history, [version; 5], at, now)
     }
 
     fn new(
         history: &'a History,
-        [sets, nodes, pods, _]: [u64; 4],
+        [sets, nodes, pods, _, namespaces]: [u64; 5],
         elapsed: Duration,
         now: DateTime<Utc>,
     ) -> Self {
         let set = as_of(history, "mydaemonsets", sets).into_values().next();
         let set = set.map(Version::object);
+        let namespace = as_of(history, "namespaces", namespaces).remove(NAMESPACE);
+        let freeze = |object: &'a Value| {
+            object["metadata"]["annotations"]["apps.zhongmingmao.io/freeze"].as_str()
+        };
+        let of_namespace = match namespace {
+            Some(namespace) => freeze(namespace.object()),
+            None => Some(""),
+        };
         let node = |(name, version): (&'a str, &'a Version)| {
             let is_ready = |version: &Version| {
                 condition(version.object(), "Ready").is_some_and(|c| c.0 == "True")
@@ -267,6 +284,7 @@ impl<'a> Known<'a> {
                 .map(node)
                 .collect(),
             pods: pods.map(Pod::new).collect(),
+            freeze: set.and_then(freeze).or(of_namespace),
             update: newest,
             undone: None,
             contents,

@@ -39,7 +39,13 @@ impl Subject for MyDaemonSet {
     }
 
     fn watched(&self) -> &'static [&'static str] {
-        &["mydaemonsets", "pods", "nodes", "controllerrevisions"]
+        &[
+            "mydaemonsets",
+            "pods",
+            "nodes",
+            "controllerrevisions",
+            "namespaces",
+        ]
     }
 
     fn scenarios(&self) -> &'static [Scenario] {
@@ -297,6 +303,16 @@ fn freeze(cluster: &Cluster, value: Value) {
     cluster.patch("mydaemonsets", "a", &change);
 }
 
+/// Sets the annotation that freezes the namespace, or removes it.
+fn freeze_namespace(cluster: &Cluster, value: Value) {
+    let annotations = json!({"apps.zhongmingmao.io/freeze": value});
+    let change = json!({"metadata": {"annotations": annotations}});
+    let namespaces = cluster.server.direct();
+    namespaces
+        .patch("namespaces", "", NAMESPACE, &change)
+        .unwrap();
+}
+
 fn change_node(cluster: &Cluster, node: &str, change: Value) {
     // The node may be gone.
     let _ = cluster.server.direct().patch("nodes", "", node, &change);
@@ -467,6 +483,18 @@ scenarios! {
         delete_pod(cluster, "node-5");
         cluster.sleep(30).await;
         freeze(cluster, Value::Null);
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
+    };
+    frozen_by_the_namespace = |cluster| {
+        run(cluster, json!({})).await;
+        image(cluster, "app:2");
+        updated(cluster, 1).await;
+        freeze_namespace(cluster, json!("all, by a user"));
+        cluster.sleep(30).await;
+        delete_pod(cluster, "node-5");
+        cluster.sleep(30).await;
+        freeze_namespace(cluster, Value::Null);
         cluster.sleep(1).await;
         cluster.until(is_complete).await;
     };

@@ -40,6 +40,14 @@ fn all_true(object: &mut Value) {
     }
 }
 
+/// Takes the annotation away that freezes.
+fn thaw(object: &mut Value) {
+    let annotations = object.pointer_mut("/metadata/annotations");
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+        annotations.remove("apps.zhongmingmao.io/freeze");
+    }
+}
+
 /// A limit of the roll-out as the operator reads it.
 fn limit(set: &mut Value, name: &str, value: Value) {
     if set["spec"]["updateStrategy"]["rollingUpdate"].is_object() {
@@ -166,12 +174,14 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "a freeze is not read",
         read: |path, answer| {
-            read(path, answer, "mydaemonsets", |set| {
-                let annotations = set.pointer_mut("/metadata/annotations");
-                if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
-                    annotations.remove("apps.zhongmingmao.io/freeze");
-                }
-            });
+            read(path, answer, "mydaemonsets", thaw);
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "a freeze of the namespace is not read",
+        read: |path, answer| {
+            read(path, answer, "namespaces", thaw);
         },
         ..BASE
     },
