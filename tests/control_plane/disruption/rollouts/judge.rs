@@ -14,6 +14,7 @@
 //! An event that the operator may not have seen counts for the operator, never against it.
 
 mod saved;
+mod settings;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,13 +26,14 @@ use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus};
-use my_operator::kinds::mydaemonset::names::{APP, MIGRATION_ANNOTATION};
+use my_operator::kinds::mydaemonset::names::{APP, FREEZE_ANNOTATION, MIGRATION_ANNOTATION};
 use my_operator::kinds::shared::watched::utc;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::pods::END;
 use crate::harness::record::Event;
 pub(super) use saved::save;
+use settings::{Frozen, Settings, frozen};
 
 /// The API server cuts times to the second.
 const SECOND: TimeDelta = TimeDelta::seconds(1);
@@ -105,6 +107,8 @@ fn revision(container: &v1::Container) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct NodeState {
     pool: Option<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
     cordoned: bool,
     not_ready_since: Option<DateTime<Utc>>,
 }
@@ -121,6 +125,7 @@ impl NodeState {
         let is_ready = ready.is_some_and(|c| c.status == "True");
         Self {
             pool: node.labels().get(POOL).cloned(),
+            labels: node.labels().clone(),
             cordoned: node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true),
             not_ready_since: utc(since).filter(|_| !is_ready),
         }
@@ -133,6 +138,9 @@ struct ObjectState {
     spec: Spec,
     status: MyDaemonSetStatus,
     resumed: Option<String>,
+    /// The value of the annotation that freezes it.
+    #[serde(default)]
+    freeze: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -148,6 +156,8 @@ struct Spec {
     /// It is of a `DaemonSet`.
     #[serde(default)]
     is_built_in: bool,
+    #[serde(default)]
+    settings: Settings,
 }
 
 impl ObjectState {
@@ -170,12 +180,14 @@ impl ObjectState {
                     object.spec.min_ready_seconds.unwrap_or_default().into(),
                 ),
                 is_built_in: false,
+                settings: Settings::of(&serde_json::to_value(object).unwrap()),
             },
             status: object.status.clone().unwrap_or_default(),
             resumed: object
                 .annotations()
                 .get("apps.zhongmingmao.io/resume-revision")
                 .cloned(),
+            freeze: object.annotations().get(FREEZE_ANNOTATION).cloned(),
         }
     }
 
@@ -196,6 +208,7 @@ impl ObjectState {
                 paused: strategy.type_.as_deref() == Some("OnDelete"),
                 min_ready: TimeDelta::seconds(spec.min_ready_seconds.unwrap_or_default().into()),
                 is_built_in: true,
+                settings: Settings::default(),
             },
             status: MyDaemonSetStatus {
                 observed_generation: status.observed_generation,
@@ -205,6 +218,7 @@ impl ObjectState {
                 ..MyDaemonSetStatus::default()
             },
             resumed: None,
+            freeze: None,
         }
     }
 
@@ -423,6 +437,10 @@ pub(crate) fn judge(history: &History, rules: &Rules) -> Verdict {
         slots: BTreeMap::new(),
         specs: Vec::new(),
         stopped: false,
+        frozen: None,
+        undone: false,
+        completed: Vec::new(),
+        settled: 0,
         seen_all: 0,
         seen_pods: 0,
         now: DateTime::UNIX_EPOCH,
@@ -444,6 +462,14 @@ struct Judge<'a> {
     specs: Vec<Spec>,
     /// The status said that the roll-out has stopped by itself, and nothing happened since.
     stopped: bool,
+    /// What the status says is frozen.
+    frozen: Option<Frozen>,
+    /// The revision of the spec failed, and the pods go back.
+    undone: bool,
+    /// The images of the last two roll-outs that were completed, the last one first.
+    completed: Vec<String>,
+    /// Since that version, the operator has worked by one spec.
+    settled: u64,
     /// Everything up to this version has been seen.
     seen_all: u64,
     /// Everything that happened to pods up to this version has been seen.
@@ -470,8 +496,13 @@ impl Judge<'_> {
                     // No Ready pod may be deleted until there is another object.
                     self.specs.clear();
                     self.stopped = false;
+                    self.frozen = None;
                 } else {
+                    let was_settled = self.specs.len() == 1;
                     self.object(&object);
+                    if !was_settled || self.specs.len() != 1 {
+                        self.settled = moment.version;
+                    }
                 }
                 self.compare(&before, since);
             }
@@ -501,9 +532,22 @@ impl Judge<'_> {
         } else if object.is_stopped() {
             self.stopped = true;
         }
+        self.frozen = frozen(object.freeze.as_deref(), &object.status);
+        self.undone = !object.status.failed_revisions.is_empty();
         if object.is_complete() {
+            self.note_completed(object);
             let ready = self.pods.values().filter_map(|pod| pod.first_ready);
             self.seen_pods = ready.fold(self.seen_pods, u64::max);
+        }
+    }
+
+    fn note_completed(&mut self, object: &ObjectState) {
+        let image = &object.spec.image;
+        let is_counted = object.status.desired_number_scheduled.is_some();
+        if is_counted && self.completed.first() != Some(image) {
+            self.completed.retain(|other| other != image);
+            self.completed.insert(0, image.clone());
+            self.completed.truncate(2);
         }
     }
 
@@ -696,6 +740,10 @@ impl Judge<'_> {
         let Some(pod) = self.pods.get(name) else {
             return;
         };
+        if let Some(wrong) = self.freeze_forbids(&pod.state) {
+            self.wrong(&[wrong], name);
+            return;
+        }
         if let Some(excuse) = self.excuse(pod) {
             *self.verdict.excused.entry(excuse).or_default() += 1;
             return;
@@ -720,6 +768,16 @@ impl Judge<'_> {
         }
         if self.stopped {
             wrong.push("a roll-out that stopped by itself deletes a Ready pod".to_owned());
+        }
+        if self.specs.iter().all(|spec| self.is_outside(spec)) {
+            wrong.push("a step outside of the windows".to_owned());
+        }
+        if self
+            .specs
+            .iter()
+            .all(|spec| self.is_out_of_turn(node, spec))
+        {
+            wrong.push("a step in a domain before another is done".to_owned());
         }
         let is_held = |spec: &Spec| self.behind(node, spec) < spec.partition;
         if self.specs.iter().all(is_held) {
@@ -791,6 +849,9 @@ impl Judge<'_> {
     fn judge_creation(&mut self, pod: &PodState) {
         let others: Vec<&PodState> = self.on_node(&pod.node).map(|p| &p.state).collect();
         let mut wrong = Vec::new();
+        if self.frozen == Some(Frozen::All) && !self.rules.two_operators {
+            wrong.push("a pod is made under a freeze of everything".to_owned());
+        }
         if others.iter().any(|other| other.image == pod.image) {
             wrong.push("two pods of one revision on a node".to_owned());
         }

@@ -7,7 +7,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use my_operator::kinds::mydaemonset::crd::MyDaemonSetStatus;
 use my_operator_runtime::reconcile::condition::Condition;
+use serde_json::json;
 
+use super::settings::Settings;
 use super::{
     History, Moment, NodeState, ObjectState, PodState, Rules, Spec, Verdict, What, judge, saved,
 };
@@ -54,9 +56,11 @@ impl Story {
                     paused: false,
                     min_ready: TimeDelta::zero(),
                     is_built_in: false,
+                    settings: Settings::default(),
                 },
                 status: MyDaemonSetStatus::default(),
                 resumed: None,
+                freeze: None,
             },
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -118,6 +122,27 @@ impl Story {
     fn status(&mut self, change: impl FnOnce(&mut MyDaemonSetStatus)) {
         change(&mut self.object.status);
         self.add("x", false, What::Object(Box::new(self.object.clone())));
+    }
+
+    /// A user sets or removes the annotation that freezes the object.
+    fn freeze(&mut self, value: Option<&str>) {
+        self.object.freeze = value.map(str::to_owned);
+        self.status(|_| ());
+    }
+
+    /// The operator says that what has this value is frozen.
+    fn acknowledge(&mut self, value: &str) {
+        let now = self.now;
+        self.status(|status| {
+            status.conditions = vec![Condition {
+                type_: "Frozen".to_owned(),
+                status: "True".to_owned(),
+                reason: "Frozen".to_owned(),
+                message: format!("no pod goes while the annotation is there: {value}"),
+                last_transition_time: now,
+                observed_generation: None,
+            }];
+        });
     }
 
     fn node(&mut self, name: &'static str, change: impl FnOnce(&mut NodeState)) {
@@ -638,6 +663,203 @@ fn a_successor_that_the_operator_deleted_is_no_excuse() {
             story
         });
     }
+}
+
+/// A roll-out under a freeze that the operator has acknowledged.
+fn frozen(value: &str) -> Story {
+    let mut story = Story::rolling(|_| ());
+    story.freeze(Some(value));
+    story.acknowledge(value);
+    story
+}
+
+#[test]
+fn no_pod_that_runs_is_deleted_after_a_freeze_is_acknowledged() {
+    let text = "a pod that runs is deleted under a freeze";
+    assert_rejected(text, |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.freeze(Some("since 2"));
+        story.acknowledge(if wrong { "since 2" } else { "since 1" });
+        story.delete("n1", OLD);
+        story
+    });
+    assert_rejected(text, |wrong| {
+        let mut story = frozen("since 1");
+        if !wrong {
+            story.freeze(None);
+        }
+        story.delete("n1", OLD);
+        story
+    });
+    // Whatever the reason, such as that it is not ready; unless it has ended.
+    assert_rejected(text, |wrong| {
+        let mut story = frozen("since 1");
+        story.pod("n1", OLD).ended = !wrong;
+        story.unready("n1", OLD);
+        story.delete("n1", OLD);
+        story
+    });
+    // The pods of a node that is gone are not the operator's alone.
+    assert_rejected(text, |wrong| {
+        let mut story = frozen("since 1");
+        if wrong {
+            story.node("n1", |node| node.pool = Some("other".to_owned()));
+        } else {
+            story.remove_node("n1");
+        }
+        story.delete("n1", OLD);
+        story
+    });
+}
+
+#[test]
+fn nothing_is_made_or_deleted_under_a_freeze_of_everything() {
+    let value = |wrong| if wrong { "all since 1" } else { "since 1" };
+    assert_rejected("a pod is deleted under a freeze of everything", |wrong| {
+        let mut story = frozen(value(wrong));
+        story.pod("n1", OLD).ended = true;
+        story.unready("n1", OLD);
+        story.delete("n1", OLD);
+        story
+    });
+    assert_rejected("a pod is made under a freeze of everything", |wrong| {
+        let mut story = frozen(value(wrong));
+        story.delete_by_test("n1", OLD);
+        story.create("n1", OLD);
+        story
+    });
+}
+
+/// A roll-out with that window. The stories begin on Friday 2027-01-15 at 8:00 UTC.
+fn in_window(window: &serde_json::Value) -> Story {
+    let object = json!({"spec": {"updateStrategy": {"rollingUpdate": {"windows": [window]}}}});
+    Story::rolling(|spec| spec.settings = Settings::of(&object))
+}
+
+#[test]
+fn no_step_is_made_outside_of_the_windows() {
+    let text = "a step outside of the windows";
+    let deleted = |mut story: Story| {
+        story.delete("n1", OLD);
+        story
+    };
+    let minute = TimeDelta::seconds(60);
+    // It closes at 8:01.
+    assert_rejected(text, |wrong| {
+        let window = json!({"schedule": "1 7 * * *", "duration": "1h"});
+        let mut story = in_window(&window);
+        story.pass(if wrong { minute * 3 / 2 } else { minute / 2 });
+        deleted(story)
+    });
+    // It opens at 8:01, by the clocks of that zone.
+    assert_rejected(text, |wrong| {
+        let window =
+            json!({"schedule": "1 9 * * 5", "duration": "1h30m", "timeZone": "Europe/Berlin"});
+        let mut story = in_window(&window);
+        story.pass(if wrong { minute / 2 } else { minute * 3 / 2 });
+        deleted(story)
+    });
+    assert_rejected(text, |wrong| {
+        let date = if wrong { "2027-01-15" } else { "2027-01-16" };
+        deleted(in_window(
+            &json!({"schedule": "0 8 * * *", "duration": "1h", "excludedDates": [date]}),
+        ))
+    });
+    // What was decided on a moment before it closed.
+    assert_rejected(text, |wrong| {
+        let mut story = in_window(&json!({"schedule": "1 7 * * *", "duration": "1h"}));
+        story.pass(minute + TimeDelta::seconds(if wrong { 15 } else { 2 }));
+        deleted(story)
+    });
+    // Back to what has been on every node.
+    assert_rejected(text, |wrong| {
+        let mut story = in_window(&json!({"schedule": "0 20 * * *", "duration": "1h"}));
+        if !wrong {
+            story.status(|status| status.failed_revisions = vec!["new".to_owned()]);
+        }
+        deleted(story)
+    });
+}
+
+/// A roll-out in which n1 is of zone b, and the other two of zone a.
+fn in_zones(rolling: &serde_json::Value) -> Story {
+    let object = json!({"spec": {"updateStrategy": {"rollingUpdate": rolling}}});
+    let mut story = Story::rolling(|spec| {
+        spec.settings = Settings::of(&object);
+        spec.max_unavailable = IntOrString::Int(2);
+    });
+    for (node, zone) in [("n1", "b"), ("n2", "a"), ("n3", "a")] {
+        story.node(node, |node| {
+            node.labels.insert("zone".to_owned(), zone.to_owned());
+        });
+    }
+    story
+}
+
+#[test]
+fn one_domain_comes_after_the_other() {
+    let text = "a step in a domain before another is done";
+    let zones = json!({"topologyKey": "zone"});
+    // Two nodes of a domain may go at once, and the next one waits until the last of them is available.
+    assert_rejected(text, |wrong| {
+        let mut story = in_zones(&zones);
+        story.delete("n2", OLD);
+        story.delete("n3", OLD);
+        for node in ["n2", "n3"] {
+            story.create(node, NEW);
+        }
+        story.ready("n2", NEW);
+        if !wrong {
+            story.ready("n3", NEW);
+        }
+        story.delete("n1", OLD);
+        story
+    });
+    assert_rejected(text, |wrong| {
+        let mut story = in_zones(&zones);
+        story.replace(if wrong { "n2" } else { "n3" });
+        if !wrong {
+            story.replace("n2");
+        }
+        story.delete("n1", OLD);
+        story
+    });
+    // Unless nothing can reach the rest.
+    assert_rejected(text, |wrong| {
+        let mut story = in_zones(&zones);
+        story.replace("n2");
+        story.node("n3", |node| node.cordoned = !wrong);
+        story.delete("n1", OLD);
+        story
+    });
+    assert_rejected(text, |wrong| {
+        let order = if wrong {
+            json!(["a", "b"])
+        } else {
+            json!(["b"])
+        };
+        let mut story = in_zones(&json!({"topologyKey": "zone", "order": order}));
+        story.replace("n1");
+        story
+    });
+    // Without the label it is the last.
+    assert_rejected(text, |wrong| {
+        let mut story = in_zones(&json!({"topologyKey": "zone", "order": ["b"]}));
+        if wrong {
+            story.node("n1", |node| node.labels.clear());
+        }
+        story.delete("n1", OLD);
+        story
+    });
+    // Back to what has been on every node.
+    assert_rejected(text, |wrong| {
+        let mut story = in_zones(&zones);
+        if !wrong {
+            story.status(|status| status.failed_revisions = vec!["new".to_owned()]);
+        }
+        story.delete("n1", OLD);
+        story
+    });
 }
 
 /// `HISTORY=<file>` judges the history of a failed run again.
