@@ -129,6 +129,8 @@ lengths! {
     brown_outs: usize = 2, 10;
     /// `disruption::rollouts::joins`: nodes that join while a roll-out is under way.
     joining_nodes: usize = 50, 500;
+    /// `disruption::rollouts::undone`: nodes of a set whose new revision fails.
+    undone_nodes: usize = 40, 200;
     /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
     leader_stopped: Budget = budget(15, 3), budget(120, 20);
     /// `disruption::leader::stalled`: how often the API server stalls, for 15 s with the default periods.

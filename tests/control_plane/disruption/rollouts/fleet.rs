@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use chrono::{TimeDelta, Utc};
 use fastrand::Rng;
-use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
@@ -133,9 +132,7 @@ impl Fleet {
             stopped: 0,
         };
         let born = (0..nodes).map(|_| fleet.next_node()).collect::<Vec<_>>();
-        try_join_all(born.into_iter().map(|node| cluster.add_node(node)))
-            .await
-            .unwrap();
+        cluster.add_nodes(&born).await.unwrap();
         let mut object = fleet.strategy.spec(&fleet.image, false);
         object["metadata"] = json!({"name": NAME});
         object["spec"]["template"] = json!({"spec": {

@@ -7,6 +7,7 @@ mod brown_out;
 mod delivery;
 mod disturbed;
 mod fleet;
+mod frozen;
 mod joins;
 mod judge;
 pub(crate) mod killed;

@@ -1,6 +1,7 @@
 //! A bad revision that its canaries find and that is undone by itself, under operators that come and go.
 
 use fastrand::Rng;
+use my_operator_rounds::lengths;
 use serde_json::json;
 
 use super::disturbed::restart;
@@ -10,7 +11,6 @@ use crate::disruption::cluster;
 use crate::disruption::kills::{Start, kill};
 use crate::harness::{operator_kubeconfig, seed};
 
-const NODES: usize = 40;
 const CANARIES: usize = 2;
 /// The fake kubelet lets its containers fail.
 const BAD: &str = "app:fails";
@@ -21,7 +21,8 @@ async fn a_bad_revision_reaches_its_canaries_alone_and_is_undone() {
     let mut random = Rng::with_seed(seed);
     let cluster = cluster().await;
     let run = Run::start(cluster, seed).await;
-    let mut fleets = [Fleet::new(cluster, "undone", NODES, random.fork()).await];
+    let nodes = lengths::undone_nodes();
+    let mut fleets = [Fleet::new(cluster, "undone", nodes, random.fork()).await];
     let start = Start {
         cluster,
         kubeconfig: operator_kubeconfig(cluster).await,
