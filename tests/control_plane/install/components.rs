@@ -629,6 +629,7 @@ async fn with_namespaced_it_works_there_and_has_no_right_elsewhere() {
         );
     }
     assert!(may(&outside, "list nodes").await && !may(&outside, "delete nodes").await);
+    assert!(!may(&outside, "list namespaces").await);
     assert!(
         may(&own, "get secrets/my-operator-webhook-ca").await
             && !may(&own, "get secrets/other").await

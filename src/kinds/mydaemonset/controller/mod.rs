@@ -84,7 +84,7 @@ pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> an
     let controller = controller
         .watch(
             namespaces,
-            &all(),
+            &Selection::default(),
             &caches.namespaces,
             frozen_namespace,
             namespace_events,

@@ -143,7 +143,7 @@ impl Judge<'_> {
     pub(super) fn freeze_forbids(&self, pod: &PodState) -> Option<String> {
         // Of two operators, one may not know of the freeze when the other acknowledges it.
         let frozen = self.frozen.filter(|_| !self.rules.two_operators)?;
-        // The collector takes the pods of a node that is gone, whoever is frozen.
+        // The collector takes the pods of a node that is gone, also under a freeze.
         let node = self.nodes.get(&pod.node);
         if node.is_none_or(|node| node.state == NodeState::default()) {
             return None;
