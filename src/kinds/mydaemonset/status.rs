@@ -1334,12 +1334,12 @@ mod tests {
             let text = format!("{is} {}: {message}", state(&status));
             let notes = events(&none(), &status).into_iter();
             let notes: Vec<_> = notes.map(|event| event.reason).collect();
-            let nodes = canaries(&status).map(|nodes| nodes.join(" "));
+            let on = canaries(&status).map(|nodes| nodes.join(" "));
             assert_eq!(
-                nodes.clone().unwrap_or_default(),
+                on.clone().unwrap_or_default(),
                 status.canary_nodes.join(" ")
             );
-            (text, nodes, super::paused(&status), notes)
+            (text, on, super::paused(&status), notes)
         };
         let both = || Some("a b".to_owned());
         let lacks = canary(named(["b (no available pod)"]), None, false);
@@ -1395,10 +1395,10 @@ mod tests {
             });
         };
         none_is(&mut none_fits, false);
-        let (text, nodes, ..) = shown(&none_fits, strategy());
+        let (text, on, ..) = shown(&none_fits, strategy());
         let start = "True Canary: no node can be a canary for revision new";
         assert!(text.starts_with(start), "{text}");
-        assert_eq!(nodes.as_deref(), Some(""));
+        assert_eq!(on.as_deref(), Some(""));
         none_is(&mut none_fits, true);
         let partitioned = Strategy {
             partition: 2,

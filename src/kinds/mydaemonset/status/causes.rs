@@ -173,8 +173,8 @@ mod tests {
         assert_eq!(counted(&base(), CANARY), canary);
         let holds = |paused, partition| StatusInput {
             strategy: Strategy {
-                paused,
                 partition,
+                paused,
                 ..strategy
             },
             ..base()

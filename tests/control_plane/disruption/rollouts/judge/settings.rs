@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use my_operator::kinds::mydaemonset::crd::MyDaemonSetStatus;
-use my_operator_cron::{Zone, parse};
 use my_operator_runtime::reconcile::condition::Condition;
+use robfig_cron::{Zone, parse};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
