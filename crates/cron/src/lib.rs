@@ -13,6 +13,6 @@ mod zone;
 
 pub use error::ScheduleError;
 pub use fields::Fields;
-pub use parse::{MAX_LEN, parse};
+pub use parse::{MAX_LEN, parse, parse_duration};
 pub use schedule::Schedule;
 pub use zone::{Moment, Zone};

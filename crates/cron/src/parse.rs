@@ -15,6 +15,8 @@
 //! lone comma); days that no month has (30 February), with which the controller would never start
 //! anything; the Turkish capital that Go takes for the `i` of `fri`.
 
+use chrono::TimeDelta;
+
 use crate::error::{Misread, ScheduleError};
 use crate::every;
 use crate::fields::{Fields, STAR};
@@ -92,7 +94,7 @@ pub fn parse(text: &str) -> Result<Schedule, Vec<ScheduleError>> {
     }
     if let Some(at) = text.find("TZ") {
         let at = text[..at].strip_suffix("CRON_").map_or(at, str::len);
-        let problem = "a time zone is not taken here: name it in spec.timeZone".to_owned();
+        let problem = "a time zone is not taken here: name it in timeZone".to_owned();
         return Err(whole((text[..at].chars().count() + 1, problem)));
     }
     if text.starts_with('@') {
@@ -121,6 +123,19 @@ fn split_into_five(text: &str) -> Result<[(usize, &str); 5], Misread> {
             "expected the five fields minute, hour, day of month, month and day of week, or a word such as @daily; found {count}"
         );
         (text.chars().count() + 1, problem)
+    })
+}
+
+/// Parses a time span such as `1h30m`, as Go does, and truncates it to whole seconds. One of less than a second, also a
+/// negative one, becomes a second.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse_duration(text: &str) -> Result<TimeDelta, ScheduleError> {
+    every::read(text).map_err(|(before, problem)| ScheduleError {
+        character: before + 1,
+        field: None,
+        problem,
     })
 }
 
@@ -411,11 +426,11 @@ mod tests {
             ),
             (
                 "TZ=Asia/Tokyo 0 0 * * *",
-                "at character 1: a time zone is not taken here: name it in spec.timeZone".to_owned(),
+                "at character 1: a time zone is not taken here: name it in timeZone".to_owned(),
             ),
             (
                 " CRON_TZ=UTC",
-                "at character 2: a time zone is not taken here: name it in spec.timeZone".to_owned(),
+                "at character 2: a time zone is not taken here: name it in timeZone".to_owned(),
             ),
             (
                 "@reboot",
@@ -432,6 +447,14 @@ mod tests {
         ] {
             assert_eq!(faults(text), [found], "{text}");
         }
+    }
+
+    #[test]
+    fn a_time_span_by_itself_has_the_same_grammar() {
+        assert_eq!(parse_duration("1h30m"), Ok(TimeDelta::minutes(90)));
+        let fault = parse_duration("4 hours").map_err(|fault| fault.to_string());
+        let expected = "at character 2: expected a unit: h, m, s, ms, us or ns";
+        assert_eq!(fault, Err(expected.to_owned()));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, Write as _};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use my_operator::kinds::mydaemonset::status::{
-    AUTO_PAUSED, CANARY, COMPLETE, DEGRADED, INVALID, NO_ELIGIBLE_NODES, ROLLED_BACK, UNAVAILABLE,
-    WAITING_FOR_APPROVAL,
+    AUTO_PAUSED, CANARY, COMPLETE, DEGRADED, INVALID, NO_ELIGIBLE_NODES, OUTSIDE_WINDOW,
+    ROLLED_BACK, UNAVAILABLE, WAITING_FOR_APPROVAL,
 };
 
 use super::cluster;
@@ -96,8 +96,9 @@ impl Row {
     /// The lower, the earlier in the table: what needs a user, what is under way, the rest.
     fn rank(&self) -> usize {
         let trouble = TROUBLES.iter().position(|state| *state == self.state);
+        let goes_on = [CANARY, OUTSIDE_WINDOW, UNOBSERVED];
         let is_under_way =
-            self.state.starts_with(ROLLING) || [CANARY, UNOBSERVED].contains(&self.state.as_str());
+            self.state.starts_with(ROLLING) || goes_on.contains(&self.state.as_str());
         trouble.unwrap_or(TROUBLES.len() + usize::from(!is_under_way))
     }
 }
@@ -173,6 +174,7 @@ mod tests {
             ("g", "Complete"),
             ("j", "Canary"),
             ("k", "WaitingForApproval"),
+            ("l", "OutsideWindow"),
         ];
         let mut rows: Vec<Row> = states.map(|(name, state)| of_state(name, state)).into();
         // A status of an earlier spec, and an object that was stored without the schema.
@@ -189,7 +191,7 @@ mod tests {
             .skip(1)
             .filter_map(|line| line.chars().next())
             .collect();
-        assert_eq!(names, "ifdekchjabg", "{text}");
+        assert_eq!(names, "ifdekchjlabg", "{text}");
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //! and so waits for ever for a node that is down or cordoned.
 
 use my_operator::kinds::mydaemonset::status::{
-    CANARY, COMPLETE, CORDONED, DEGRADED, FROZEN, MAINTENANCE, MIGRATING, PARTITIONED, PROGRESSING,
-    ROLLED_BACK, ROLLING_BACK, STALLED, WAITING_FOR_APPROVAL, is_migrating,
+    CANARY, COMPLETE, CORDONED, DEGRADED, FROZEN, MAINTENANCE, MIGRATING, OUTSIDE_WINDOW,
+    PARTITIONED, PROGRESSING, ROLLED_BACK, ROLLING_BACK, STALLED, WAITING_FOR_APPROVAL,
+    is_migrating,
 };
 use my_operator_runtime::reconcile::condition::ACCEPTED;
 
@@ -80,6 +81,9 @@ pub(crate) fn progress(
         )),
         CANARY => waiting(format!(
             "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and are tried as canaries..."
+        )),
+        OUTSIDE_WINDOW => waiting(format!(
+            "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and no window is open..."
         )),
         WAITING_FOR_APPROVAL => waiting(format!(
             "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and wait for approval..."
@@ -155,7 +159,7 @@ fn note(object: &Object) -> Option<String> {
     }
     let progressing = object.condition(PROGRESSING)?;
     match progressing.reason.as_str() {
-        CANARY => Some(progressing.message.clone()),
+        CANARY | OUTSIDE_WINDOW => Some(progressing.message.clone()),
         WAITING_FOR_APPROVAL => {
             let [name, namespace] = [&object.name, &object.namespace];
             let command = format!("kubectl mydaemonset approve {name} -n {namespace}");
@@ -224,6 +228,12 @@ mod tests {
                 [3, 3, 3],
                 "RollingOut",
                 "Waiting for daemon set \"web\" rollout to finish: old pods are pending termination...",
+                false,
+            ),
+            (
+                [3, 1, 3],
+                "OutsideWindow",
+                "Waiting for daemon set \"web\" rollout to finish: 1 out of 3 new pods have been updated, and no window is open...",
                 false,
             ),
             (
@@ -378,6 +388,8 @@ mod tests {
         );
         let canary = note(&spec(), &status([3, 1, 3], "Canary"));
         assert_eq!(canary.as_deref(), Some("the message"));
+        let outside = note(&spec(), &status([3, 1, 3], "OutsideWindow"));
+        assert_eq!(outside.as_deref(), Some("the message"));
         let waits = note(&spec(), &status([3, 1, 3], "WaitingForApproval")).unwrap();
         assert_eq!(
             waits,

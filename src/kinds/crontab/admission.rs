@@ -3,18 +3,16 @@
 use std::ops::RangeInclusive;
 
 use chrono::{DateTime, Utc};
-use robfig_cron::{MAX_LEN, Schedule, Zone};
+use robfig_cron::{MAX_LEN, Schedule};
 
 use super::crd::{CronTab, CronTabSpec, CronTabStatus};
+use crate::kinds::shared::time_zone::{self, TIME_ZONE};
 use crate::kinds::shared::{command, template};
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::{Findings, Rules, Subject};
 
 /// The default schedule: five past midnight.
 pub(crate) const CRON_SPEC: &str = "5 0 * * *";
-/// The default time zone. A CronJob without one follows the clock of whatever machine its
-/// controller runs on, so that its next run would be unknown.
-pub(crate) const TIME_ZONE: &str = "Etc/UTC";
 
 /// A CronJob's own limit: its Jobs have names of at most 63 characters, 11 of which are the time.
 const MAX_NAME_LEN: usize = 52;
@@ -48,10 +46,8 @@ impl Rules for CronTabRules {
         let image = spec.image.as_deref().unwrap_or_default();
         template::check_image("spec.image", image, &mut findings);
         findings.check_number("spec.replicas", spec.replicas, REPLICAS);
-        check_time_zone(
-            spec.time_zone.as_deref().unwrap_or(TIME_ZONE),
-            &mut findings,
-        );
+        let zone = spec.time_zone.as_deref().unwrap_or(TIME_ZONE);
+        time_zone::check("spec.timeZone", zone, &mut findings);
         check_command(spec.command.as_deref().unwrap_or_default(), &mut findings);
         findings
     }
@@ -74,19 +70,6 @@ fn check_cron_spec(text: &str, findings: &mut Findings) {
         )),
         Ok(_) => {}
     }
-}
-
-fn check_time_zone(name: &str, findings: &mut Findings) {
-    if Zone::named(name).is_some() {
-        return;
-    }
-    // The API server's words for CronJobs, and how to fix it.
-    let detail = if name.eq_ignore_ascii_case("Local") {
-        "must be an explicit time zone as defined in https://www.iana.org/time-zones"
-    } else {
-        "unknown time zone: give a name of the IANA database, such as Europe/Berlin, letter for letter"
-    };
-    findings.fault(Fault::invalid("spec.timeZone", name, detail));
 }
 
 fn check_command(items: &[String], findings: &mut Findings) {
@@ -180,7 +163,7 @@ mod tests {
             ),
             (
                 json!({"cronSpec": "TZ=UTC 0 0 * * *"}),
-                "spec.cronSpec: Invalid value: \"TZ=UTC 0 0 * * *\": at character 1: a time zone is not taken here: name it in spec.timeZone",
+                "spec.cronSpec: Invalid value: \"TZ=UTC 0 0 * * *\": at character 1: a time zone is not taken here: name it in timeZone",
             ),
             (
                 json!({"cronSpec": "*".repeat(10_240)}),

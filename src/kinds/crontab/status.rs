@@ -5,9 +5,10 @@ use robfig_cron::{Schedule, Zone};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::admission::{CRON_SPEC, TIME_ZONE};
+use super::admission::CRON_SPEC;
 use super::crd::{CronTabSpec, CronTabStatus};
 use crate::kinds::shared::owned_child::KindStatus;
+use crate::kinds::shared::time_zone::TIME_ZONE;
 use my_operator_runtime::reconcile::condition::{self, Condition};
 
 /// A next run is due, by a CronJob that is as desired.

@@ -11,8 +11,10 @@ use super::decide::strategy::{
     Amount, DEFAULT_MAX_SURGE, DEFAULT_MAX_UNAVAILABLE, DEFAULT_WINDOW, ON_DELETE, PAUSE,
     ROLLING_UPDATE, UNDO,
 };
+use super::decide::window;
 use super::names::{APP, OUR_PREFIX};
 use crate::kinds::shared::template::{self, PodTemplate};
+use crate::kinds::shared::time_zone::TIME_ZONE;
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::{Findings, Rules, Subject};
 use my_operator_runtime::reconcile::write::MANAGED_BY;
@@ -58,6 +60,9 @@ impl Rules for MyDaemonSetRules {
                 canary.promote.get_or_insert_with(|| AUTOMATIC.to_owned());
             }
             rolling.on_failure.get_or_insert_with(|| PAUSE.to_owned());
+            for window in rolling.windows.iter_mut().flatten() {
+                window.time_zone.get_or_insert_with(|| TIME_ZONE.to_owned());
+            }
         }
     }
 
@@ -229,6 +234,8 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
         check_canary(canary, findings);
     }
     check_on_failure(rolling, findings);
+    let windows = rolling.windows.as_deref().unwrap_or_default();
+    window::rules::check(&format!("{ROLLING}.windows"), windows, findings);
     let mut amount = |name: &str, value: &Option<IntOrString>, default: u16| match value {
         None => Some(Amount::Nodes(default.into())),
         Some(value) => Amount::parse(value)
@@ -409,6 +416,13 @@ mod tests {
                            "onFailure": "Pause", "canary": {"nodes": 1, "soakSeconds": 600, "promote": "Automatic"}}}}),
             ),
             (
+                json!({"updateStrategy": {"rollingUpdate": {"windows": [{"schedule": "@daily"}, {"timeZone": "x"}]}}}),
+                json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate",
+                       "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false,
+                           "autoPause": {"enabled": true, "windowSeconds": 600}, "onFailure": "Pause",
+                           "windows": [{"schedule": "@daily", "timeZone": "Etc/UTC"}, {"timeZone": "x"}]}}}),
+            ),
+            (
                 json!({"updateStrategy": {"type": "OnDelete"}}),
                 json!({"minReadySeconds": 0, "revisionHistoryLimit": 10,
                        "updateStrategy": {"type": "OnDelete"}}),
@@ -542,6 +556,10 @@ mod tests {
             (
                 rolling(json!({"partition": -2})),
                 format!("{at}.partition: Invalid value: -2: must be greater than or equal to 0"),
+            ),
+            (
+                rolling(json!({"windows": [{"schedule": "0 22 * * *", "duration": "4h"}, {"schedule": "@daily"}]})),
+                format!("{at}.windows[1].duration: Required value: give for how long the window stays open, such as 4h"),
             ),
             (
                 rolling(json!({"onFailure": "Rollback"})),

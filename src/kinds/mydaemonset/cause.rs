@@ -55,6 +55,8 @@ pub enum Cause {
     WaitingForApproval,
     /// The roll-out is paused.
     Paused,
+    /// No window is open.
+    OutsideWindow,
     /// A pod is replaced when a user deletes it.
     OnDelete,
     /// The partition holds the node.

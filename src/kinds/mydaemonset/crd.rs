@@ -191,6 +191,10 @@ pub struct RollingUpdate {
     /// back as well, it stands. Default: Pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<String>,
+    /// When steps of a roll-out may begin, at most 10 windows. Outside of all of them, every node keeps the revision that it
+    /// has, as while paused; a way back from a revision that failed does not wait. Default: none, at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<Vec<Window>>,
 }
 
 /// When a roll-out stops by itself. A node fails if it had an available pod of an older revision, and the pod of the
@@ -236,6 +240,29 @@ pub struct Canary {
     /// at once, also under Automatic. Default: Automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promote: Option<String>,
+}
+
+/// A time in which steps of a roll-out may begin. Windows that overlap are as one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Window {
+    /// When it opens, as a CronJob has it: minute, hour, day of month, month and day of week, such as 0 22 * * 1-5; or
+    /// @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually. At most 1024 bytes; no @every, which has no fixed
+    /// start. Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// For how long it stays open, such as 4h or 1h30m, from 1m to 168h (7 days), whatever the clocks are set to meanwhile.
+    /// Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+    /// The time zone of the schedule and the dates, by its name in the IANA database, such as Europe/Berlin, letter for
+    /// letter. Default: Etc/UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// Days without this window, such as 2026-12-24, at most 100. One that has opened the day before closes at midnight, and
+    /// one that opens on that day begins at its end. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excluded_dates: Option<Vec<String>>,
 }
 
 /// What the operator saw last.
@@ -310,8 +337,8 @@ pub struct MyDaemonSetStatus {
     /// many nodes have an available pod of the newest revision and no other. Canary: the newest revision is tried on the
     /// canaries. WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
     /// unavailable than a roll-out may take down. WaitingForApproval: the canaries have soaked, and a user is to approve
-    /// the revision. Paused, Partitioned, OnDelete, Cordoned, Maintenance: this holds the nodes that are left. Complete:
-    /// no node is left that the roll-out could reach.
+    /// the revision. OutsideWindow: the roll-out goes on when the next window opens. Paused, Partitioned, OnDelete, Cordoned,
+    /// Maintenance: this holds the nodes that are left. Complete: no node is left that the roll-out could reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may

@@ -12,6 +12,7 @@ use super::decide::canary::Canary;
 use super::decide::freeze::Freeze;
 use super::decide::placement::Placement;
 use super::decide::strategy::Strategy;
+use super::decide::window::{self, Window};
 use super::names::{
     APPROVE_ANNOTATION, CHANGE_CAUSE_ANNOTATION, FREEZE_ANNOTATION, MIGRATION_ANNOTATION,
     RESUME_ANNOTATION,
@@ -64,6 +65,7 @@ pub(crate) struct ParsedSpec {
     pub(crate) canonical: Option<Arc<str>>,
     pub(crate) hash: String,
     pub(crate) canary: Option<Canary>,
+    pub(crate) windows: Vec<Window>,
 }
 
 impl ObjectView {
@@ -121,6 +123,7 @@ impl ParsedSpec {
             hash: revision::hash(&canonical),
             canonical: Some(canonical.into()),
             canary: Canary::from_spec(spec),
+            windows: window::from_spec(spec),
         }
     }
 
@@ -134,6 +137,7 @@ impl ParsedSpec {
             canonical: None,
             // What failed is replaced at once, by what has been on the nodes before.
             canary: None,
+            windows: Vec::new(),
         }
     }
 }

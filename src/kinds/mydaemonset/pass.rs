@@ -13,6 +13,7 @@ use super::crd::{MyDaemonSet, MyDaemonSetStatus};
 use super::decide::decision::Delete;
 use super::decide::freeze::{self, Freeze};
 use super::decide::placement::Eligibility;
+use super::decide::window::Gate;
 use super::memory::Memory;
 use super::metrics::Metrics;
 use super::names::Owner;
@@ -70,6 +71,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) spec: &'a ParsedSpec,
     /// When it was decided what to do; before that, when the pass began.
     pub(crate) now: DateTime<Utc>,
+    /// Whether steps might begin then.
+    pub(crate) gate: Gate,
 }
 
 impl<'a> Deref for Pass<'a> {
@@ -121,9 +124,10 @@ impl<'a> Pass<'a> {
         freeze::place(self.object.freeze.as_deref(), namespace)
     }
 
-    /// Whether it was decided too long ago what the roll-out may do.
+    /// Whether it was decided too long ago what the roll-out may do, or a window has closed since.
     pub(crate) fn is_late(&self) -> bool {
-        self.clock() - self.now > MAX_AGE
+        let now = self.clock();
+        now - self.now > MAX_AGE || self.gate.is_over(now)
     }
 
     /// Whether a call that was decided on may be made. The pass may have begun many calls ago.

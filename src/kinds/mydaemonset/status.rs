@@ -64,18 +64,21 @@ const COMPLETE_REVISIONS: usize = 2;
 pub const CANARY: &str = "Canary";
 /// Reason of `Progressing=False`: the canaries have soaked, and a user is to approve the revision.
 pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
+/// Reason of `Progressing=True`: the other nodes get the newest revision when the next window opens.
+pub const OUTSIDE_WINDOW: &str = "OutsideWindow";
 /// How many canaries are in the status.
 const MAX_CANARY_NODES: usize = 20;
-const HELD: [&str; 6] = [
+const HELD: [&str; 7] = [
     FROZEN,
     ON_DELETE,
     PAUSED,
+    OUTSIDE_WINDOW,
     PARTITIONED,
     CORDONED,
     MAINTENANCE,
 ];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub(crate) const STANDS: [&str; 12] = [
+pub(crate) const STANDS: [&str; 13] = [
     AUTO_PAUSED,
     FROZEN,
     ROLLED_BACK,
@@ -84,6 +87,7 @@ pub(crate) const STANDS: [&str; 12] = [
     WAITING_FOR_APPROVAL,
     ON_DELETE,
     PAUSED,
+    OUTSIDE_WINDOW,
     PARTITIONED,
     CORDONED,
     MAINTENANCE,
@@ -500,7 +504,7 @@ fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
         FROZEN.to_owned()
     } else if reason == ROLLING_OUT {
         rolling(observed)
-    } else if is(PROGRESSING, "False") && is(AVAILABLE, "False") {
+    } else if (is(PROGRESSING, "False") || reason == OUTSIDE_WINDOW) && is(AVAILABLE, "False") {
         UNAVAILABLE.to_owned()
     } else {
         reason.to_owned()
@@ -548,10 +552,12 @@ fn progress(input: &StatusInput<'_>) -> State {
     if let Undo::To(target) = input.undo {
         return going_back(input, target, before);
     }
-    if let Some(canary) = on_canary(input) {
+    let held = held(input, before);
+    let is_outside = held.as_ref().is_some_and(|it| it.reason == OUTSIDE_WINDOW);
+    if let Some(canary) = on_canary(input).filter(|_| !is_outside) {
         return canary;
     }
-    if let Some(held) = held(input, before) {
+    if let Some(held) = held {
         return held;
     }
     // A pod that is unavailable for a while after the end of a roll-out does not start it again.
@@ -684,6 +690,9 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
         let before = before?;
         let reason = HELD.into_iter().find(|reason| *reason == before.reason)?;
         return Some(State::of(false, reason, before.message.clone()));
+    } else if observed.gate.is_closed {
+        let text = outside_window(observed, input.target());
+        return Some(State::of(true, OUTSIDE_WINDOW, text));
     } else if strategy.partition > 0 {
         (
             PARTITIONED,
@@ -699,6 +708,19 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
     };
     let waiting = waiting_for(observed, input.target());
     Some(State::of(false, reason, format!("{waiting}: {cause}")))
+}
+
+/// How many nodes wait for the next window, and when it opens.
+fn outside_window(observed: &Observed, update: &str) -> String {
+    let waiting = waiting_for(observed, update);
+    let opens = match observed.gate.until {
+        Some(at) => {
+            let at = at.to_rfc3339_opts(SecondsFormat::Secs, true);
+            format!("the next opens at {at}")
+        }
+        None => "none opens within five years".to_owned(),
+    };
+    format!("{waiting}: no window is open; {opens}")
 }
 
 /// How many nodes wait for the revision, and how many lose their pod to it.
@@ -1087,6 +1109,7 @@ mod tests {
     use crate::kinds::mydaemonset::decide::freeze;
     use crate::kinds::mydaemonset::decide::observed::ByCause;
     use crate::kinds::mydaemonset::decide::strategy::Amount;
+    use crate::kinds::mydaemonset::decide::window::Gate;
     use chrono::TimeDelta;
 
     fn failed(names: &[&str]) -> Vec<FailedNode> {
@@ -1425,6 +1448,72 @@ mod tests {
         assert_eq!(promoted.canary_nodes, [""; 0]);
         let moving = migrating(&status, Some(2), "there", at(2));
         assert_eq!(moving.canary_nodes, [""; 0]);
+    }
+
+    #[test]
+    fn outside_the_windows_the_status_says_when_the_next_one_opens() {
+        let closed = |until: Option<i64>| Observed {
+            held: 2,
+            gate: Gate {
+                is_closed: true,
+                until: until.map(at),
+            },
+            ..under_way()
+        };
+        let shown = |observed: &Observed, strategy| {
+            let status = next_of(&none(), observed, strategy, "old", 1);
+            let progressing = condition::get(&status.conditions, PROGRESSING).unwrap();
+            format!(
+                "{} {}: {}",
+                progressing.status,
+                state(&status),
+                progressing.message
+            )
+        };
+        let outside = closed(Some(3_600));
+        assert_eq!(
+            shown(&outside, strategy()),
+            "True OutsideWindow: 2 nodes wait for revision new: no window is open; the next opens at 1970-01-01T01:00:00Z"
+        );
+        assert_eq!(
+            shown(&closed(None), strategy()),
+            "True OutsideWindow: 2 nodes wait for revision new: no window is open; none opens within five years"
+        );
+        let status = next_of(&none(), &outside, strategy(), "old", 1);
+        assert_eq!(super::paused(&status), Some(OUTSIDE_WINDOW));
+        assert!(!is_rolling(&status));
+        assert!(conditions(&status).contains(&"Reconciling=True/OutsideWindow".to_owned()));
+        assert_eq!(events(&none(), &status), []);
+        // What the roll-out had begun with ends first; a pod that fails later begins nothing.
+        let waiting = Observed {
+            waiting: named(["a"]),
+            ..outside.clone()
+        };
+        let later = next_of(&status, &waiting, strategy(), "old", 2);
+        assert_eq!(state(&later), OUTSIDE_WINDOW);
+        assert!(shown(&waiting, strategy()).starts_with("True Rolling 33%"));
+        // A pause is a user's, and is said first. A partition holds others.
+        let (mut paused, mut partitioned) = (strategy(), strategy());
+        (paused.paused, partitioned.partition) = (true, 1);
+        assert!(shown(&outside, paused).starts_with("False Paused"));
+        assert!(shown(&outside, partitioned).starts_with("True OutsideWindow"));
+        // Too few pods are available, which no window changes.
+        let down = Observed {
+            available: 0,
+            ..outside.clone()
+        };
+        assert!(shown(&down, strategy()).starts_with("True Unavailable"));
+        // The first step of a canary waits; its soak does not.
+        let mut canary = Observed {
+            canary: Some(OnCanary {
+                nodes: ["a".into()].into(),
+                ..OnCanary::default()
+            }),
+            ..outside
+        };
+        assert!(shown(&canary, strategy()).starts_with("True OutsideWindow"));
+        canary.gate = Gate::default();
+        assert!(shown(&canary, strategy()).starts_with("True Canary"));
     }
 
     #[test]

@@ -441,6 +441,10 @@ fn every_field_of_a_mydaemonset_there_and_back() {
             json!("Manual"),
         ),
         change("/updateStrategy/rollingUpdate/onFailure", json!("Undo")),
+        change(
+            "/updateStrategy/rollingUpdate/windows",
+            json!([{"schedule": "0 22 * * *", "duration": "4h", "excludedDates": ["2027-01-15"]}]),
+        ),
     ];
     changes.extend(template_changes());
     walk(&Walk {

@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
 use my_operator::kinds::mydaemonset::observe::node::NodeView;
 use my_operator::kinds::mydaemonset::observe::pod::PodView;
-use my_operator::kinds::mydaemonset::status::FROZEN;
+use my_operator::kinds::mydaemonset::status::{FROZEN, OUTSIDE_WINDOW};
 
 use crate::mydaemonset::object::Object;
 use crate::terminal::Style;
@@ -22,7 +22,7 @@ pub(crate) enum Cell {
     Starting,
     /// A pod fails.
     Failed,
-    /// An older revision, kept by a pause, a canary, a partition or `OnDelete`.
+    /// An older revision, kept by a pause, a canary, a partition, a closed window or `OnDelete`.
     Held,
     /// Cordoned without an available pod of the newest revision: the roll-out leaves the node alone.
     Cordoned,
@@ -267,11 +267,13 @@ impl Judge {
 }
 
 /// Marks the nodes that stay on their revision: all that are behind or, under a partition, the last by name. All others wait
-/// for canaries, and so seem to those of many that the status does not name. A freeze holds the canaries too.
+/// for canaries, and so seem to those of many that the status does not name. A freeze and a closed window hold the canaries
+/// too.
 fn hold(cells: &mut [NodeCell], object: &Object) {
     let strategy = object.strategy();
     let canaries = object.canaries();
-    let stands = strategy.paused || object.stopped().is_some() || object.progress() == FROZEN;
+    let waits = [FROZEN, OUTSIDE_WINDOW].contains(&object.progress());
+    let stands = strategy.paused || object.stopped().is_some() || waits;
     let all = strategy.on_delete || stands || canaries.is_some();
     let limit = if all { cells.len() } else { strategy.partition };
     let canaries = canaries.filter(|_| !stands).unwrap_or_default();

@@ -104,6 +104,10 @@ pub(super) const ADVICE: &[(Cause, &str)] = &[
         "kubectl mydaemonset resume NAME -n NAMESPACE",
     ),
     (
+        Cause::OutsideWindow,
+        "nothing: it goes on when the window opens; or change rollingUpdate.windows",
+    ),
+    (
         Cause::OnDelete,
         "kubectl delete pod POD -n NAMESPACE, when it may be replaced",
     ),

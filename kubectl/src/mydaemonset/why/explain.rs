@@ -11,8 +11,9 @@ use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement}
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
 use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
 use my_operator::kinds::mydaemonset::status::{
-    CANARY, DEGRADED, FROZEN, PROGRESSING, ROLLING_BACK, STOPS, WAITING_FOR_DELETION, acknowledged,
-    canaries, cause_of_progress, cause_of_refusal, is_migrating,
+    CANARY, DEGRADED, FROZEN, OUTSIDE_WINDOW, PROGRESSING, ROLLING_BACK, STOPS,
+    WAITING_FOR_DELETION, acknowledged, canaries, cause_of_progress, cause_of_refusal,
+    is_migrating,
 };
 use my_operator::kinds::shared::watched::utc;
 use my_operator_runtime::reconcile::condition::{ACCEPTED, Condition};
@@ -371,8 +372,10 @@ impl<'a> Judge<'a> {
         let (object, strategy) = (self.object, self.strategy);
         let mut canaries = canaries(&object.status).into_iter().flatten();
         let is_canary = object.progress() == CANARY && canaries.any(|canary| canary == name);
+        // The next window is for the others.
+        let is_left_behind = object.progress() == OUTSIDE_WINDOW && roll.held.contains(name);
         let hold = cause_of_progress(object.progress());
-        if let Some(cause) = hold.filter(|_| !is_canary) {
+        if let Some(cause) = hold.filter(|_| !is_canary && !is_left_behind) {
             let progressing = object.condition(PROGRESSING);
             let since = progressing.map(|it| it.last_transition_time);
             return Some(Reason::new(cause, message(progressing)).since(since));

@@ -376,6 +376,25 @@ const CASES: &[(Cause, Injection)] = &[
         scene.spec["updateStrategy"] = json!({"rollingUpdate": {"paused": true}});
         scene.old();
     }),
+    (Cause::OutsideWindow, |scene| {
+        scene.condition(
+            "Progressing",
+            "True",
+            "OutsideWindow",
+            "the next opens at 2",
+        );
+        scene.old();
+    }),
+    (Cause::Partition, |scene| {
+        scene.spec["updateStrategy"] = json!({"rollingUpdate": {"partition": 1}});
+        scene.condition(
+            "Progressing",
+            "True",
+            "OutsideWindow",
+            "the next opens at 2",
+        );
+        scene.old();
+    }),
     (Cause::OnDelete, |scene| {
         scene.spec["updateStrategy"] = json!({"type": "OnDelete"});
         scene.old();
@@ -557,6 +576,7 @@ fn a_cause_has_the_words_and_the_instant_of_what_shows_it() {
         (Cause::Unobserved, None, ""),
         (Cause::AutoPaused, began, "failed on m (Error)"),
         (Cause::RollingBack, began, "the pods go back"),
+        (Cause::OutsideWindow, began, "the next opens at 2"),
         (Cause::Partition, None, "partition 1"),
         (Cause::WaitingTurn, None, "maxUnavailable 1 first: m"),
         (Cause::Terminating, Some(time("2026-01-01T00:59:50Z")), ""),

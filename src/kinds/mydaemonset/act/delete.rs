@@ -81,10 +81,13 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
     let must_leave = |node: &str| pass.eligibility(node) == Some(Eligibility::Leave);
     let is_wanted = |delete: &Delete| match delete.reason {
         // One that was sent before the pods went back may be of the revision that they go back to.
-        DeleteReason::Outdated => !auto_paused && delete.last.revision != pass.spec.hash,
+        DeleteReason::Outdated => {
+            let stands = auto_paused || pass.gate.is_closed;
+            !stands && delete.last.revision != pass.spec.hash
+        }
         DeleteReason::NotEligible => must_leave(&delete.node),
         DeleteReason::Excluded => {
-            let stands = auto_paused || decision.observed.no_node;
+            let stands = auto_paused || decision.observed.no_node || pass.gate.is_closed;
             must_leave(&delete.node) && !stands
         }
         DeleteReason::NodeGone | DeleteReason::Surplus | DeleteReason::Failed => true,

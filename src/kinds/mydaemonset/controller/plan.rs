@@ -9,6 +9,7 @@ use crate::kinds::mydaemonset::decide::input::{Known, Revisions, RolloutInput};
 use crate::kinds::mydaemonset::decide::node::OnNode;
 use crate::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
 use crate::kinds::mydaemonset::decide::rollout::RolloutState;
+use crate::kinds::mydaemonset::decide::window::{self, Gate};
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::RevisionView;
@@ -19,6 +20,8 @@ pub(super) struct Plan {
     pub(super) decision: Decision,
     /// The revision of the last roll-out that was completed: this one, if it is so now.
     pub(super) current: String,
+    /// Whether steps may begin.
+    pub(super) gate: Gate,
 }
 
 /// Decides what to do, from the nodes that changed since the last pass. The roll-out was stopped for those nodes, if it was.
@@ -41,17 +44,20 @@ pub(super) fn plan(
     let idle = put_changed(pass, &mut memory, &placement, &mut state, changed);
     let current = current_revision(before, &state, &known, update);
     let newest = revisions.iter().find(|r| r.hash == update);
+    let revisions = Revisions {
+        update,
+        stored,
+        update_since: newest.map(|r| r.since).unwrap_or_default(),
+        current: &current,
+        known: &known,
+        undone: pass.undone(),
+        returns: newest.is_some_and(|r| r.again),
+    };
+    let gate = window::gate(&spec.windows, &revisions, pass.now);
     let decision = state.decide(&RolloutInput {
         placement: &placement,
         strategy: spec.strategy,
-        revisions: Revisions {
-            update,
-            stored,
-            update_since: newest.map(|r| r.since).unwrap_or_default(),
-            current: &current,
-            known: &known,
-            undone: pass.undone(),
-        },
+        revisions,
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),
         validated: memory.acceptance.is_validated(update),
@@ -64,13 +70,14 @@ pub(super) fn plan(
             .as_ref()
             .filter(|_| !needs_no_canary(before, update)),
         approved: pass.object.approve.as_deref() == Some(update),
+        gate,
     });
     memory.rollout = Some(state);
     // Where nothing is held, no node gets its own revision again. Without this, it would be
     // remembered as long as the node exists.
     let strategy = &spec.strategy;
     let observed = &decision.observed;
-    let waits = pass.frozen().is_some() || observed.canary.is_some();
+    let waits = pass.frozen().is_some() || observed.canary.is_some() || gate.is_closed;
     let is_held = strategy.paused || strategy.partition > 0 || !stored || waits;
     let is_stopped = observed.auto_paused || observed.no_node;
     if !is_held && !is_stopped {
@@ -83,7 +90,11 @@ pub(super) fn plan(
     } else {
         current
     };
-    Plan { decision, current }
+    Plan {
+        decision,
+        current,
+        gate,
+    }
 }
 
 fn known<'a>(revisions: &'a [Arc<RevisionView>], memory: &Memory) -> BTreeMap<&'a str, Known> {

@@ -12,6 +12,7 @@ use crate::kinds::mydaemonset::act::revisions::{Ensured, ensure_revision, prune_
 use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
 use crate::kinds::mydaemonset::decide::decision::DeleteReason;
 use crate::kinds::mydaemonset::decide::undo::{self, Undo};
+use crate::kinds::mydaemonset::decide::window::Gate;
 use crate::kinds::mydaemonset::memory::WayBack;
 use crate::kinds::mydaemonset::memory::event_tally::{created_text, deleted_text, pods};
 use crate::kinds::mydaemonset::memory::first_look::FirstLook;
@@ -82,7 +83,13 @@ impl<'a> Reconcile<'a> {
     /// Brings the cluster closer to a valid spec, or to the one that takes its place.
     async fn reconcile(&self, spec: &ParsedSpec) -> Result<Action, Error> {
         let (scope, now) = (self.scope, self.scope.now);
-        let mut pass = Pass { scope, spec, now };
+        let gate = Gate::default();
+        let mut pass = Pass {
+            scope,
+            spec,
+            now,
+            gate,
+        };
         let mut outcome = Outcome::default();
         if let Some(migration) = &self.scope.object.migration {
             return self.stand_aside(&pass, migration, outcome).await;
@@ -108,6 +115,7 @@ impl<'a> Reconcile<'a> {
         };
         let was_stopped = status::was_stopped(before, pass.written(), &spec.hash);
         let mut plan = decide(&pass, was_stopped.then_some(&before.failed_nodes));
+        pass.gate = plan.gate;
         let deletes = act::create(&pass, &revisions, &plan.decision, &mut outcome).await;
         if deletes && pass.is_late() {
             // A creation took long: what is deleted follows from what is so now. What else there is to do comes next.
@@ -116,6 +124,7 @@ impl<'a> Reconcile<'a> {
             let observed = plan.decision.observed;
             let is_stopped = observed.auto_paused;
             plan = decide(&pass, is_stopped.then_some(&observed.stopped_for));
+            pass.gate = plan.gate;
         }
         act::finish(&pass, &plan.decision, deletes, &mut outcome).await;
         if outcome.decides_anew {

@@ -1239,6 +1239,86 @@ async fn a_webhook_without_dry_run_is_reported_and_costs_no_pod() {
     assert_eq!((world.ready_of("a:1"), world.ready_of("a:2")), (5, 1));
 }
 
+/// In the night in which clocks are set from 2:00 to 3:00.
+#[tokio::test(start_paused = true)]
+async fn no_pod_is_deleted_outside_the_windows_over_a_change_of_the_clocks() {
+    let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+    let options = Options {
+        start: at("2027-03-27T23:50:00Z"),
+        ..Options::default()
+    };
+    let world = World::new(4, &options);
+    // 1:30 before the change, 5:30 after it. Each step takes twenty minutes, so that four take longer than an hour.
+    world.create(&json!({"windows": [
+        {"schedule": "30 1,5 * * *", "duration": "1h", "timeZone": "Europe/Berlin"}]}));
+    let slow = json!({"spec": {"minReadySeconds": 1_200}});
+    let sets = world.server.direct();
+    sets.patch("mydaemonsets", "ns", "d", &slow).unwrap();
+    sleep(Duration::from_secs(10)).await;
+    world.set_image("a:2");
+    let message = || {
+        let (status, reason, message) = world.condition("Progressing").unwrap();
+        assert_eq!((&*status, &*reason), ("True", "OutsideWindow"));
+        message
+    };
+    sleep(Duration::from_mins(30)).await;
+    let opens = "the next opens at 2027-03-28T00:30:00Z";
+    assert!(message().ends_with(opens), "{}", message());
+    assert_eq!(world.paused(), ["OutsideWindow=1"]);
+    // To 2:00: the window has lasted for an hour, and clocks show two more.
+    sleep(Duration::from_mins(100)).await;
+    let opens = "1 node waits";
+    assert!(message().starts_with(opens), "{}", message());
+    let opens = "the next opens at 2027-03-28T03:30:00Z";
+    assert!(message().ends_with(opens), "{}", message());
+    // Another process knows no other windows.
+    let mut world = world;
+    world.restart();
+    sleep(Duration::from_mins(150)).await;
+    assert_eq!(world.ready_of("a:2"), 4);
+    assert_eq!(world.paused(), [""; 0]);
+    let deletions = world
+        .server
+        .history()
+        .requests
+        .into_iter()
+        .filter(|request| {
+            let site = &request.site;
+            (site.user.as_str(), site.verb, site.resource.as_str())
+                == (OPERATOR, Verb::Delete, "pods")
+        });
+    let times: Vec<DateTime<Utc>> = deletions.map(|request| request.time).collect();
+    let within = |from: &str, until: &str| {
+        let span = at(from)..at(until);
+        times.iter().filter(|time| span.contains(time)).count()
+    };
+    let first = within("2027-03-28T00:30:00Z", "2027-03-28T01:30:00Z");
+    let second = within("2027-03-28T03:30:00Z", "2027-03-28T04:30:00Z");
+    assert_eq!((first, second, times.len()), (3, 1, 4), "{times:?}");
+}
+
+/// A deletion is late: its window has closed before the call.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_was_decided_on_in_a_window_is_not_sent_after_it() {
+    let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+    let options = Options {
+        start: at("2027-01-15T08:00:00Z"),
+        ..Options::default()
+    };
+    let world = World::new(3, &options);
+    world.create(
+        &json!({"maxUnavailable": 3, "windows": [{"schedule": "1 * * * *", "duration": "1m"}]}),
+    );
+    sleep(Duration::from_secs(118)).await;
+    // The first deletion of the batch takes until the window has closed; the others follow an answer.
+    world.delay_first_deletion(Duration::from_secs(3));
+    world.set_image("a:2");
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(world.calls(Verb::Delete), 1);
+    let (_, reason, _) = world.condition("Progressing").unwrap();
+    assert_eq!(reason, "OutsideWindow");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_shows_which_roll_outs_stand() {
     let mut world = World::running(3, &json!({"paused": true})).await;

@@ -9,6 +9,7 @@ use super::canary::Canary;
 use super::freeze::Freeze;
 use super::placement::Placement;
 use super::strategy::Strategy;
+use super::window::Gate;
 use crate::kinds::mydaemonset::crd::FailedNode;
 use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
 
@@ -29,6 +30,8 @@ pub(crate) struct Revisions<'a> {
     /// The revision of the spec, if it failed and this roll-out goes back from it by itself. No verdict on a node depends
     /// on that.
     pub(crate) undone: Option<&'a str>,
+    /// Whether the newest revision was the newest once before.
+    pub(crate) returns: bool,
 }
 
 impl<'a> Revisions<'a> {
@@ -44,6 +47,12 @@ impl<'a> Revisions<'a> {
     /// back by itself is another: no user looks on.
     pub(crate) fn is_way_out(&self) -> bool {
         self.update == self.current && self.undone.is_none()
+    }
+
+    /// Whether the pods go back from a revision whose roll-out was not completed, by themselves or because a user wants it. Nodes
+    /// that get the current revision late, after a roll-out that went forward, do not.
+    pub(crate) fn goes_back(&self) -> bool {
+        self.undone.is_some() || (self.is_way_out() && self.returns)
     }
 }
 
@@ -97,6 +106,8 @@ pub(crate) struct RolloutInput<'a> {
     pub(crate) canary: Option<&'a Canary>,
     /// Whether a user ended the canary of the newest revision.
     pub(crate) approved: bool,
+    /// Whether steps may begin.
+    pub(crate) gate: Gate,
 }
 
 impl<'a> RolloutInput<'a> {

@@ -4,7 +4,7 @@
 //! stay, go, or are missing, and what counts. A [`rollout::RolloutState`] keeps the verdicts and their sums, so that a
 //! change of one node costs work for that node alone, and applies the limits of the [`strategy`] to all of them together;
 //! a [`canary`], on nodes that [`candidates`] chooses, comes before. [`undo`] says which revision takes the place of one
-//! that failed: the roll-out of that is another like any. [`freeze`] is what a user forbids. Nothing here makes a call or
+//! that failed: the roll-out of that is another like any. [`freeze`] is what a user forbids, and [`window`] when no step begins. Nothing here makes a call or
 //! reads a clock, so tests can drive the decisions by the thousand against a model of a cluster.
 //!
 //! [`input`] goes in; a [`decision`] and what was [`observed`] come out.
@@ -20,6 +20,7 @@ pub mod placement;
 pub(super) mod rollout;
 pub mod strategy;
 pub(super) mod undo;
+pub(super) mod window;
 
 #[cfg(test)]
 mod tests;

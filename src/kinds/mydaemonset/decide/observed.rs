@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use super::window::Gate;
 use crate::kinds::mydaemonset::cause::Cause;
 use crate::kinds::mydaemonset::crd::FailedNode;
 
@@ -190,4 +191,6 @@ pub(crate) struct Observed {
     pub(crate) complete: bool,
     /// The canary that comes before the other nodes.
     pub(crate) canary: Option<OnCanary>,
+    /// Whether steps may begin, as long as nodes are left that wait for nothing else.
+    pub(crate) gate: Gate,
 }

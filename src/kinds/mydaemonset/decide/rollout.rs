@@ -17,6 +17,7 @@ use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
 use super::observed::{ByCause, Excluded, Named, Observed, OnCanary, WaitsFor};
 use super::strategy::Strategy;
+use super::window::Gate;
 use crate::kinds::mydaemonset::crd::FailedNode;
 
 /// How many nodes that a roll-out was stopped for are in the status.
@@ -86,6 +87,8 @@ impl InputKey {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Held {
     all: bool,
+    /// All of them, because no window is open.
+    outside: bool,
     /// All of them, because the newest revision failed.
     auto_paused: bool,
     /// This node and those after it, by name.
@@ -96,9 +99,13 @@ struct Held {
 
 impl Held {
     fn has(&self, node: &str) -> bool {
+        self.all || self.outside || self.has_place_of(node)
+    }
+
+    /// Whether the node stays because of its name or its part in the canary.
+    fn has_place_of(&self, node: &str) -> bool {
         let canaries = self.canaries.as_ref();
-        self.all
-            || self.from.as_deref().is_some_and(|from| node >= from)
+        self.from.as_deref().is_some_and(|from| node >= from)
             || canaries.is_some_and(|canaries| !canaries.contains(node))
     }
 }
@@ -205,6 +212,9 @@ impl RolloutState {
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
+        if let Some(at) = decision.observed.gate.until {
+            decision.requeue_at(at);
+        }
         self.soak(stop, input, &mut decision);
         for name in &self.names[NodeFlag::Acting as usize] {
             if let Some(node_state) = self.node_state(name, input) {
@@ -475,6 +485,7 @@ impl RolloutState {
         let stops = stop.auto_paused || stop.no_node || input.freeze.is_some();
         let held = Held {
             all: input.strategy.paused || stops || !input.revisions.stored,
+            outside: input.gate.is_closed,
             auto_paused: stop.auto_paused,
             from: self.boundary(input.strategy.partition),
             canaries,
@@ -484,8 +495,11 @@ impl RolloutState {
         }
         let before = std::mem::replace(&mut self.held, held);
         let after = &self.held;
-        let is_same = (before.all, before.auto_paused, &before.canaries)
-            == (after.all, after.auto_paused, &after.canaries);
+        let rest = |held: &Held| Held {
+            from: None,
+            ..held.clone()
+        };
+        let is_same = rest(&before) == rest(after);
         let between = match (&before.from, &after.from) {
             (Some(a), Some(b)) if is_same => (Bound::Included(a.min(b)), Bound::Excluded(a.max(b))),
             _ => (Bound::Unbounded, Bound::Unbounded),
@@ -536,6 +550,7 @@ impl RolloutState {
                 name.to_string()
             }
         };
+        let gate = self.gate(input);
         Observed {
             desired: self.count(NodeFlag::Desired),
             current: self.count(NodeFlag::Current),
@@ -550,7 +565,7 @@ impl RolloutState {
             unreached: ByCause::new(self.names[NodeFlag::Unreached as usize].iter(), why),
             waits_for: self.waits_for.clone(),
             outdated: self.count(NodeFlag::Outdated),
-            held: self.count(NodeFlag::HeldBack),
+            held: self.held_back(gate, input),
             unavailable: named(NodeFlag::Unavailable, &name),
             waiting: named(NodeFlag::Waiting, &with_state),
             failing: named(NodeFlag::Failing, &with_cause),
@@ -570,6 +585,40 @@ impl RolloutState {
                 && input.canary().is_none()
                 && self.is_complete(),
             canary: None,
+            gate,
+        }
+    }
+
+    /// The nodes that are behind and that neither a partition nor a canary holds, as if nothing else held them.
+    fn unplaced<'a>(&'a self, input: &RolloutInput<'a>) -> impl Iterator<Item = NodeState<'a>> {
+        let behind = self.names[NodeFlag::Behind as usize].iter();
+        let unplaced = behind.filter(move |name| !self.held.has_place_of(name));
+        unplaced.filter_map(move |name| {
+            let entry = self.entries.get(name)?;
+            let stance = Stance::default();
+            Some(NodeState::new(name, &entry.on_node, stance, input))
+        })
+    }
+
+    /// Whether steps may begin, if there is a node that waits for nothing else.
+    fn gate(&self, input: &RolloutInput<'_>) -> Gate {
+        let is_asked_for = input.gate != Gate::default();
+        if is_asked_for && self.unplaced(input).any(|node| node.is_free()) {
+            input.gate
+        } else {
+            Gate::default()
+        }
+    }
+
+    /// How many nodes wait for the newest revision, and something holds them. That a window is closed is nothing to those
+    /// that the roll-out does not wait for: otherwise it would not be complete as soon as one closes.
+    fn held_back(&self, gate: Gate, input: &RolloutInput<'_>) -> usize {
+        let held = self.count(NodeFlag::HeldBack);
+        if self.held.outside && !self.held.all && !gate.is_closed {
+            let given_up = self.unplaced(input).filter(NodeState::is_given_up);
+            held.saturating_sub(given_up.count())
+        } else {
+            held
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{
     AUTO_PAUSED, CANARY, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, FROZEN, LABELS_CHANGED,
-    NAME_CONFLICT, NO_ELIGIBLE_NODES, POD_REFUSED, REVISION_CONFLICT, REVISION_REFUSED,
-    ROLLED_BACK, ROLLING_BACK, StatusInput, WAITING_FOR_APPROVAL, count,
+    NAME_CONFLICT, NO_ELIGIBLE_NODES, OUTSIDE_WINDOW, POD_REFUSED, REVISION_CONFLICT,
+    REVISION_REFUSED, ROLLED_BACK, ROLLING_BACK, StatusInput, WAITING_FOR_APPROVAL, count,
 };
 use crate::kinds::mydaemonset::cause::Cause;
 use crate::kinds::mydaemonset::crd::WaitingNodes;
@@ -14,7 +14,7 @@ use crate::kinds::mydaemonset::decide::observed::WaitsFor;
 use crate::kinds::mydaemonset::decide::undo::Undo;
 
 /// The reasons of Progressing for which a roll-out leaves nodes as they are.
-const HOLDS: [(&str, Cause); 7] = [
+const HOLDS: [(&str, Cause); 8] = [
     (AUTO_PAUSED, Cause::AutoPaused),
     (ROLLED_BACK, Cause::RolledBack),
     (ROLLING_BACK, Cause::RollingBack),
@@ -22,6 +22,7 @@ const HOLDS: [(&str, Cause); 7] = [
     (FROZEN, Cause::Frozen),
     (CANARY, Cause::Canary),
     (WAITING_FOR_APPROVAL, Cause::WaitingForApproval),
+    (OUTSIDE_WINDOW, Cause::OutsideWindow),
 ];
 
 /// The cause behind a reason of `Progressing`, if a roll-out leaves nodes as they are for it.

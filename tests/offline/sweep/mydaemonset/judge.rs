@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use chrono::TimeDelta;
+use chrono::{TimeDelta, Timelike};
 use serde_json::Value;
 use simulated_apiserver::{ChangeKind, Request, Verb, Version};
 
@@ -66,7 +66,7 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
     }
 }
 
-/// How much longer a roll-out takes because of a pod that did not replace an available one, as far as it says: the process that
+/// How much longer a roll-out takes because a window is missed, or because of a pod that did not replace an available one, as far as it says: the process that
 /// deleted the old one had died before it made the new one, or a foreign hand had just replaced the old one. Such a node speaks
 /// neither for nor against a revision, and has until the deadline.
 fn patience(seen: &Seen<'_>) -> Duration {
@@ -80,8 +80,15 @@ fn patience(seen: &Seen<'_>) -> Duration {
             && before.any(|v| label(v.object()) != label(made.object()))
     };
     let set = versions(seen.history, "mydaemonsets").last();
-    let deadline = || deadline(set.map(Version::object));
-    made.find(is_silent).map_or(Duration::ZERO, |_| deadline())
+    let set = set.map(Version::object);
+    let silent = made
+        .find(is_silent)
+        .map_or(Duration::ZERO, |_| deadline(set));
+    // With each fault it may miss a window, and end in the next.
+    let windows = minutes_between_windows(set).unwrap_or_default();
+    let missed =
+        Duration::from_mins(windows.into()) * u32::try_from(seen.faults.len()).unwrap_or(1);
+    silent + missed
 }
 
 /// The request of an operator that led to a version.
@@ -440,10 +447,25 @@ fn is_held(known: &Known<'_>, node: &str) -> bool {
     // On the way back it would hold nodes on what failed.
     let is_partitioned = (stay.count() as u64) < partition && known.undone.is_none();
     known.freeze.is_some()
+        || is_outside(known)
         || known.rolling("paused") == true
         || ((stopped || has_no_node(known)) && !resumed)
         || set["spec"]["updateStrategy"]["type"] == "OnDelete"
         || is_partitioned
+}
+
+/// Whether no window is open. Those of the scenarios open every so many minutes, for one.
+fn is_outside(known: &Known<'_>) -> bool {
+    let every = minutes_between_windows(known.set);
+    let is_closed = |every: u32| !known.now.minute().is_multiple_of(every);
+    every.is_some_and(is_closed) && known.undone.is_none()
+}
+
+fn minutes_between_windows(set: Option<&Value>) -> Option<u32> {
+    let windows = &set?["spec"]["updateStrategy"]["rollingUpdate"]["windows"];
+    let schedule = windows[0]["schedule"].as_str()?;
+    let every = schedule.strip_prefix("*/")?.split(' ').next()?;
+    every.parse().ok()
 }
 
 /// Whether no node is eligible for the newest revision, and pods run where their own is.

@@ -174,6 +174,7 @@ impl Subject for MyDaemonSet {
             "NameConflict",
             "NoEligibleNodes",
             "OnDelete",
+            "OutsideWindow",
             "Partitioned",
             "Paused",
             "PodRefused",
@@ -537,6 +538,15 @@ scenarios! {
         progress(cluster, "AutoPaused").await;
         cluster.sleep(60).await;
         image(cluster, "app:3");
+    };
+    /// Open for one minute of three, which is too short for five slow pods.
+    outside_the_windows = |cluster| {
+        run(cluster, rolling(json!({"windows": [{"schedule": "*/3 * * * *", "duration": "1m"}]}))).await;
+        image(cluster, "slow:2");
+        progress(cluster, "OutsideWindow").await;
+        delete_pod(cluster, "node-5");
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
     };
     on_delete = |cluster| {
         run(cluster, json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}})).await;

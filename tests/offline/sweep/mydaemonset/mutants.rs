@@ -115,6 +115,15 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "the windows are not read",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                limit(set, "windows", json!(null));
+            });
+        },
+        ..BASE
+    },
+    Mutant {
         name: "there is one canary more",
         read: |path, answer| {
             read(path, answer, "mydaemonsets", |set| {

@@ -22,7 +22,7 @@ use pods::{crashes_from, is_available, is_steady};
 /// What the roll-out as a whole means for a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stance {
-    /// A pause, an auto-pause or the partition keeps it on its revision.
+    /// A pause, an auto-pause, the partition or a closed window keeps it on its revision.
     pub(super) held: bool,
     /// The roll-out was stopped because of failing nodes.
     pub(super) auto_paused: bool,
@@ -365,6 +365,17 @@ impl<'a> NodeState<'a> {
 
     fn running(&self) -> impl Iterator<Item = &'a PodView> {
         [self.new, self.old].into_iter().flatten()
+    }
+
+    /// Whether the roll-out may reach the node, whose stance is that nothing else holds it. While the node is lost, nothing
+    /// waits for that.
+    pub(super) fn is_free(&self) -> bool {
+        !self.is_held() && !self.lost
+    }
+
+    /// Whether the same is so, but for its being lost, of a node that keeps an old pod meanwhile.
+    pub(super) fn is_given_up(&self) -> bool {
+        !self.is_held() && self.lost && self.is_outdated()
     }
 
     fn is_outdated(&self) -> bool {

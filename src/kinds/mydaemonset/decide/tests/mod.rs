@@ -16,6 +16,7 @@ mod builtin;
 mod canary;
 mod model;
 mod promises;
+mod windows;
 
 use super::canary::Canary;
 use super::decision::{Create, Decision, Delete, DeleteReason};
@@ -28,6 +29,7 @@ use super::placement::Placement;
 use super::rollout::{RolloutState, in_turn};
 use super::strategy::{Amount, AutoPause, Strategy};
 use super::undo::{self, Undo};
+use super::window::{self, Gate, Window};
 use crate::kinds::mydaemonset::cause::Cause;
 use crate::kinds::mydaemonset::crd::{FailedNode, MyDaemonSetStatus};
 use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
@@ -158,6 +160,7 @@ struct World {
     /// The revision that a user lets go on from its canaries.
     approved: Option<&'static str>,
     freeze: Option<Freeze>,
+    gate: Gate,
 }
 
 /// Puts every node and decides.
@@ -232,6 +235,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         canary: None,
         approved: None,
         freeze: None,
+        gate: Gate::default(),
     }
 }
 
@@ -263,6 +267,7 @@ impl World {
                 current: self.current,
                 known: &known,
                 undone: self.undone,
+                returns: false,
             },
             grace: GRACE,
             failures: self.failures,
@@ -273,6 +278,7 @@ impl World {
             now: at(NOW),
             canary: self.canary.as_ref(),
             approved: self.approved == Some(self.update),
+            gate: self.gate,
         };
         let gone = &self.gone;
         put_and_decide(state, &self.nodes, &self.pods, &self.memory, gone, &input)
@@ -2044,6 +2050,7 @@ fn nodes_are_counted_for_the_status() {
             ready: 3,
             updated: 4,
             available: 2,
+            gate: Gate::default(),
             max_unavailable: 1,
             done: 1,
             left: 5,

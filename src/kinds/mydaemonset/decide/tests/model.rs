@@ -84,9 +84,15 @@ enum Mutant {
     MaintenanceIgnored,
     /// They are like cordoned ones, and so count while they have a pod.
     MaintainedNodesCount,
+    /// No window is ever closed.
+    WindowsIgnored,
+    /// A window closes half a minute late.
+    WindowClosesLate,
+    /// A way back waits for a window.
+    WayBackWaits,
 }
 
-const MUTANTS: [Mutant; 28] = [
+const MUTANTS: [Mutant; 31] = [
     Mutant::BeliefDroppedWithoutAnAnswer,
     Mutant::OnlyTheWatchIsBelieved,
     Mutant::BeliefEndsByItself,
@@ -115,7 +121,15 @@ const MUTANTS: [Mutant; 28] = [
     Mutant::FreezeIgnored,
     Mutant::MaintenanceIgnored,
     Mutant::MaintainedNodesCount,
+    Mutant::WindowsIgnored,
+    Mutant::WindowClosesLate,
+    Mutant::WayBackWaits,
 ];
+
+/// Windows: every so many minutes, from which of them on, for how many seconds.
+type Times = &'static [(i64, i64, i64)];
+
+const TIMES: [Times; 4] = [&[], &[(3, 0, 60)], &[(10, 0, 240), (10, 3, 150)], &[]];
 
 struct Model {
     random: fastrand::Rng,
@@ -123,6 +137,9 @@ struct Model {
     trial: Option<fastrand::Rng>,
     /// The same for what concerns maintenance.
     upkeep: Option<fastrand::Rng>,
+    /// The windows that there may be, and those that there are.
+    all_times: &'static [Times],
+    times: Times,
     mutant: Option<Mutant>,
     now: DateTime<Utc>,
     nodes: Vec<NodeView>,
@@ -140,6 +157,8 @@ struct Model {
     /// The canaries of the last decision.
     canaries: Option<BTreeSet<String>>,
     revisions: Vec<(&'static str, i64)>,
+    /// How often each revision has become the newest.
+    times_newest: BTreeMap<&'static str, usize>,
     placements: BTreeMap<&'static str, Arc<Placement>>,
     update_since: DateTime<Utc>,
     current: String,
@@ -255,6 +274,13 @@ impl Model {
             random,
             trial,
             upkeep,
+            // The histories that are known by their seeds have none.
+            all_times: if has_canaries && seed.is_multiple_of(3) {
+                &TIMES
+            } else {
+                &[&[]]
+            },
+            times: &[],
             mutant,
             now: at(NOW),
             nodes: Vec::new(),
@@ -267,6 +293,7 @@ impl Model {
             promoted: None,
             canaries: None,
             revisions: vec![("r1", 1)],
+            times_newest: [("r1", 1)].into(),
             placements: placements.into(),
             update_since: at(NOW),
             current: "r1".into(),
@@ -354,7 +381,47 @@ impl Model {
             undoes: !self.next_uid.is_multiple_of(2),
             ..self.strategy
         };
+        // Without a number at random, as above.
+        let nth = usize::try_from(self.next_uid).unwrap();
+        self.times = self.all_times[nth % self.all_times.len()];
         self.change_canary();
+    }
+
+    fn returns(&self) -> bool {
+        self.times_newest[self.update()] > 1
+    }
+
+    /// The windows as the operator has them.
+    fn windows(&self) -> Vec<Window> {
+        let windows = self.times.iter().map(|(every, from, seconds)| {
+            json!({"schedule": format!("{from}-59/{every} * * * *"), "duration": format!("{seconds}s")})
+        });
+        let windows: Vec<_> = windows.collect();
+        let spec = json!({"updateStrategy": {"rollingUpdate": {"windows": windows}}});
+        window::from_spec(&serde_json::from_value(spec).unwrap())
+    }
+
+    fn gate(&self, revisions: Revisions<'_>) -> Gate {
+        let (mut revisions, mut now) = (revisions, self.now);
+        match self.mutant {
+            _ if self.strategy.on_delete => return Gate::default(),
+            Some(Mutant::WindowsIgnored) => return Gate::default(),
+            Some(Mutant::WindowClosesLate) => now -= TimeDelta::seconds(30),
+            Some(Mutant::WayBackWaits) => (revisions.undone, revisions.returns) = (None, false),
+            _ => {}
+        }
+        window::gate(&self.windows(), &revisions, now)
+    }
+
+    /// Whether no window is open, by the remainders of a division, and the pods do not go back.
+    fn is_outside(&self) -> bool {
+        let seconds = self.now.timestamp();
+        let is_open = |(every, from, lasts): &(i64, i64, i64)| {
+            (seconds - from * 60).rem_euclid(every * 60) < *lasts
+        };
+        let goes_back = self.undone.is_some() || (self.returns() && self.update() == self.current);
+        let is_asked_for = !self.times.is_empty() && !self.strategy.on_delete;
+        is_asked_for && !goes_back && !self.times.iter().any(is_open)
     }
 
     fn change_canary(&mut self) {
@@ -444,6 +511,7 @@ impl Model {
             return;
         }
         let number = self.revisions.iter().map(|r| r.1).max().unwrap() + 1;
+        *self.times_newest.entry(name).or_default() += 1;
         self.revisions.retain(|r| r.0 != name);
         self.revisions.push((name, number));
         self.update_since = self.now;
@@ -744,17 +812,19 @@ impl Model {
         }
         let stopped_for = self.stopped_for.clone();
         let stopped_for = stopped_for.filter(|_| !self.is(Mutant::StopForgotten));
+        let revisions = Revisions {
+            update,
+            stored: true,
+            update_since,
+            current: &self.current,
+            known: &believed,
+            undone: self.undone,
+            returns: self.returns(),
+        };
         let input = RolloutInput {
             placement: &newest,
             strategy,
-            revisions: Revisions {
-                update,
-                stored: true,
-                update_since,
-                current: &self.current,
-                known: &believed,
-                undone: self.undone,
-            },
+            revisions,
             grace: match self.mutant {
                 Some(Mutant::LostNodesCount) => TimeDelta::days(1),
                 Some(Mutant::NotReadyNodesDoNotCount) => TimeDelta::zero(),
@@ -768,6 +838,7 @@ impl Model {
             now: self.now,
             canary: canary.as_ref(),
             approved: self.is_approved(),
+            gate: self.gate(revisions),
         };
         for node in self.nodes.iter().chain(&self.shown_nodes) {
             let is_it = |other: &&NodeView| other.name == node.name;
@@ -974,6 +1045,7 @@ impl Model {
             now: self.now,
             canary: self.canary.as_ref().filter(|_| !self.is_off_canary()),
             approved: self.is_approved(),
+            is_outside: self.is_outside(),
             canaries: self.canaries.as_ref(),
         }
     }

@@ -30,6 +30,8 @@ pub(super) struct Case<'a> {
     /// The canary that the spec asks for, unless the status says that it is over.
     pub(super) canary: Option<&'a Canary>,
     pub(super) approved: bool,
+    /// Whether no window is open, and the pods do not go back.
+    pub(super) is_outside: bool,
     /// The canaries that the decision names.
     pub(super) canaries: Option<&'a BTreeSet<String>>,
 }
@@ -423,12 +425,14 @@ impl Case<'_> {
         (had_older || !self.joined(node)) && self.kept(node, false).is_some()
     }
 
-    /// Every node under `paused` or an auto-pause, the last by name under `partition`, and all but the canaries.
+    /// Every node under `paused`, an auto-pause or outside the windows, the last by name under `partition`, and all but the
+    /// canaries.
     fn is_kept_back(&self, node: &NodeView, stopped: bool) -> bool {
         let waits = self
             .canaries
             .is_some_and(|canaries| !canaries.contains(&node.name));
         let stops = stopped || self.has_no_node() || self.freeze.is_some();
+        let waits = waits || self.is_outside;
         self.strategy.paused || stops || waits || self.is_partitioned(node)
     }
 
