@@ -336,7 +336,13 @@ impl Write<'_> {
     /// Drops what the API's types leave out when it is empty, and sets the type.
     fn normalize(&self, object: &mut Value) {
         if self.resource.behavior != Behavior::Custom {
+            // What a ControllerRevision holds has no type, and is stored as it comes.
+            let untyped =
+                (self.resource.kind == "ControllerRevision").then(|| object["data"].take());
             drop_nulls(object);
+            if let Some(data) = untyped.filter(|data| !data.is_null()) {
+                object["data"] = data;
+            }
         }
         object["apiVersion"] = json!(self.resource.api_version());
         object["kind"] = json!(self.resource.kind);

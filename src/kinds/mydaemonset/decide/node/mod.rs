@@ -236,8 +236,10 @@ impl<'a> NodeState<'a> {
         }
         let is_known = |hash: &&str| revisions.known.contains_key(hash);
         let last = self.last.filter(|last| is_known(&last.revision.as_str()));
+        // That of a roll-out that is completed is not held back, by a window that closes or a pause that comes later.
+        let is_over = newest == Eligibility::Leave && revisions.update == revisions.current;
         let kept = match last {
-            Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded),
+            Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded && !is_over),
             // It may well have lost its pod to the newest revision.
             None if newest == Eligibility::Leave && input.revisions.stored => None,
             None => Some(revisions.current).filter(is_known).or_else(|| {

@@ -986,6 +986,10 @@ fn a_held_node_gets_a_pod_that_can_run_there() {
     world.memory.insert("a".into(), last("old", false));
     assert_eq!(created(&world.decide()), ["a/old", "z/new"]);
     assert_eq!(world.decide().observed.desired, 2);
+    // Not after the roll-out was completed, when it is held later, as outside a window.
+    let current = std::mem::replace(&mut world.current, "new");
+    assert_eq!(created(&world.decide()), ["z/new"]);
+    world.current = current;
     // Unless it lost its pod to the newest revision before the pause.
     world.memory.insert("a".into(), last("old", true));
     assert_eq!(created(&world.decide()), ["z/new"]);
