@@ -3,10 +3,12 @@
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus};
+use my_operator::kinds::mydaemonset::decide::domains::{Domains, Rank, name_in};
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
+use my_operator::kinds::mydaemonset::observe::node::NodeView;
 use my_operator::kinds::mydaemonset::revision::{Content, hash};
 use my_operator::kinds::mydaemonset::status::{
-    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, canaries,
+    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, ROLLING_OUT, UNAVAILABLE, canaries,
     is_auto_paused, is_undone, resumable,
 };
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition};
@@ -152,6 +154,31 @@ impl Object {
             || self.is_undone();
         let has_canary = rolling.is_some_and(|rolling| rolling.canary.is_some());
         is_held && has_canary && is_it(&status.update_revision) && !is_over
+    }
+
+    /// The label whose values are domains, one of which is rolled out to after the other.
+    pub(crate) fn topology_key(&self) -> Option<&str> {
+        let strategy = self.spec.update_strategy.as_ref()?;
+        strategy.rolling_update.as_ref()?.topology_key.as_deref()
+    }
+
+    /// The name of the domain whose turn it is, as the operator says.
+    pub(crate) fn turn(&self) -> Option<&str> {
+        self.topology_key()?;
+        let progressing = self.condition(PROGRESSING)?;
+        let is_rolling = progressing.reason == ROLLING_OUT;
+        name_in(&progressing.message).filter(|_| is_rolling)
+    }
+
+    /// The domains, and the one of these nodes' whose turn it is.
+    pub(crate) fn turn_of<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a NodeView>,
+    ) -> Option<(Domains, Rank<'a>)> {
+        let name = self.turn()?;
+        let domains = Domains::from_spec(&self.spec)?;
+        let rank = domains.named(name, nodes)?;
+        Some((domains, rank))
     }
 
     /// Whether the revision of the present spec failed, and the pods went back from it by themselves, or do so.

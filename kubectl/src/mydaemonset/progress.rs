@@ -6,8 +6,8 @@
 
 use my_operator::kinds::mydaemonset::status::{
     CANARY, COMPLETE, CORDONED, DEGRADED, FROZEN, MAINTENANCE, MIGRATING, OUTSIDE_WINDOW,
-    PARTITIONED, PROGRESSING, ROLLED_BACK, ROLLING_BACK, STALLED, WAITING_FOR_APPROVAL,
-    is_migrating,
+    PARTITIONED, PROGRESSING, ROLLED_BACK, ROLLING_BACK, ROLLING_OUT, STALLED,
+    WAITING_FOR_APPROVAL, is_migrating,
 };
 use my_operator_runtime::reconcile::condition::ACCEPTED;
 
@@ -160,6 +160,9 @@ fn note(object: &Object) -> Option<String> {
     let progressing = object.condition(PROGRESSING)?;
     match progressing.reason.as_str() {
         CANARY | OUTSIDE_WINDOW => Some(progressing.message.clone()),
+        ROLLING_OUT => object
+            .turn()
+            .map(|domain| format!("rolling out to {domain}")),
         WAITING_FOR_APPROVAL => {
             let [name, namespace] = [&object.name, &object.namespace];
             let command = format!("kubectl mydaemonset approve {name} -n {namespace}");
@@ -390,6 +393,13 @@ mod tests {
         assert_eq!(canary.as_deref(), Some("the message"));
         let outside = note(&spec(), &status([3, 1, 3], "OutsideWindow"));
         assert_eq!(outside.as_deref(), Some("the message"));
+        let domains = json!({"image": "nginx:1.29", "updateStrategy": {"rollingUpdate": {"topologyKey": "zone"}}});
+        let mut rolling = status([3, 1, 3], "RollingOut");
+        rolling["conditions"][0]["message"] =
+            json!("zone b (1 of 2): 1 of 3 nodes have revision x");
+        let domain = note(&domains, &rolling);
+        assert_eq!(domain.as_deref(), Some("rolling out to zone b"));
+        assert_eq!(note(&spec(), &rolling), None);
         let waits = note(&spec(), &status([3, 1, 3], "WaitingForApproval")).unwrap();
         assert_eq!(
             waits,

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::crd::{Canary, MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
 use super::decide::canary::{AUTOMATIC, DEFAULT_NODES, DEFAULT_SOAK, MANUAL, MAX_SOAK};
+use super::decide::domains::MAX_ORDER;
 use super::decide::placement;
 use super::decide::strategy::{
     Amount, DEFAULT_MAX_SURGE, DEFAULT_MAX_UNAVAILABLE, DEFAULT_WINDOW, ON_DELETE, PAUSE,
@@ -233,6 +234,7 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
     if let Some(canary) = &rolling.canary {
         check_canary(canary, findings);
     }
+    check_domains(rolling, findings);
     check_on_failure(rolling, findings);
     let windows = rolling.windows.as_deref().unwrap_or_default();
     window::rules::check(&format!("{ROLLING}.windows"), windows, findings);
@@ -297,6 +299,34 @@ fn check_canary(canary: &Canary, findings: &mut Findings) {
     }
     if let Some(labels) = &canary.node_selector {
         placement::rules::check_labels(&format!("{at}.nodeSelector"), labels, findings);
+    }
+}
+
+fn check_domains(rolling: &RollingUpdate, findings: &mut Findings) {
+    let at = format!("{ROLLING}.order");
+    let order = rolling.order.as_deref().unwrap_or_default();
+    match &rolling.topology_key {
+        Some(key) => {
+            placement::rules::check_key(&format!("{ROLLING}.topologyKey"), key, findings);
+        }
+        None if order.is_empty() => {}
+        None => findings.fault(Fault::forbidden(
+            at.as_str(),
+            "these are values of the label topologyKey, which is missing",
+        )),
+    }
+    if order.len() > MAX_ORDER {
+        let detail = format!("may have at most {MAX_ORDER} values");
+        findings.fault(Fault::forbidden(at, &detail));
+        return;
+    }
+    for (i, value) in order.iter().enumerate() {
+        let at = format!("{at}[{i}]");
+        if order[..i].contains(value) {
+            findings.fault(Fault::duplicate(at, value.as_str()));
+        } else {
+            placement::rules::check_value(&at, value, findings);
+        }
     }
 }
 
@@ -606,6 +636,26 @@ mod tests {
             (
                 rolling(json!({"canary": {"nodeSelector": {"a": "b c"}}})),
                 format!("{at}.canary.nodeSelector[a]: Invalid value: \"b c\": a label cannot have this value"),
+            ),
+            (
+                rolling(json!({"topologyKey": "a b"})),
+                format!("{at}.topologyKey: Invalid value: \"a b\": a label cannot have this key"),
+            ),
+            (
+                rolling(json!({"topologyKey": "tier", "order": ["a", "b c"]})),
+                format!("{at}.order[1]: Invalid value: \"b c\": a label cannot have this value"),
+            ),
+            (
+                rolling(json!({"topologyKey": "tier", "order": ["a", "b", "a"]})),
+                format!("{at}.order[2]: Duplicate value: \"a\""),
+            ),
+            (
+                rolling(json!({"topologyKey": "tier", "order": vec!["a"; 101]})),
+                format!("{at}.order: Forbidden: may have at most 100 values"),
+            ),
+            (
+                rolling(json!({"order": ["a"]})),
+                format!("{at}.order: Forbidden: these are values of the label topologyKey, which is missing"),
             ),
             (
                 json!({"image": "a:1", "minReadySeconds": -1}),

@@ -61,6 +61,8 @@ pub enum Cause {
     OnDelete,
     /// The partition holds the node.
     Partition,
+    /// Another topology domain comes first.
+    Domain,
     /// Other nodes take the places of the limit.
     WaitingTurn,
     /// The pod is leaving, within its grace period.

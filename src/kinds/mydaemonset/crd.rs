@@ -184,6 +184,17 @@ pub struct RollingUpdate {
         deserialize_with = "object_or_null"
     )]
     pub canary: Option<Canary>,
+    /// The key of a node label, such as topology.kubernetes.io/zone. Nodes with the same value are a domain, and those without
+    /// the label are the last one. A new revision reaches one domain after the other: the next one waits until no node is
+    /// left in it that the revision could reach. Percentages of maxUnavailable and maxSurge then refer to the nodes of the
+    /// domain; unavailable nodes of others count all the same. The revisions of the last two roll-outs that were completed
+    /// go to all domains at once, as does the way back. Default: none, all nodes are one domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology_key: Option<String>,
+    /// The values of the label topologyKey whose domains come first, in this order, at most 100. Other domains follow, by
+    /// name. Default: none, all domains come by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Vec<String>>,
     /// What follows when the roll-out stops by itself. Pause: it stands until a user acts. Undo: the operator replaces the
     /// pods of the revision that failed by those of the last revision whose roll-out was completed, within the limits;
     /// paused stops that, partition does not. The spec stays as it is, and its revision is not tried again until another
@@ -206,7 +217,8 @@ pub struct AutoPause {
     /// Whether it stops at all. false switches it off: failing nodes then only count as unavailable. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// How many failing nodes stop it, 1 or more. Default: as many as maxUnavailable, at least 1.
+    /// How many failing nodes stop it, 1 or more. Default: as many as maxUnavailable, at least 1; or as many as there are, if
+    /// the next domain (topologyKey) waits for nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<i32>,
     /// A crash, or a node that goes NotReady, counts for so many seconds after the pod was created, 1 or more.

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use super::admission::{MAX_HISTORY, MyDaemonSetRules};
 use super::crd::{MyDaemonSetSpec, RawMyDaemonSet};
 use super::decide::canary::Canary;
+use super::decide::domains::Domains;
 use super::decide::freeze::Freeze;
 use super::decide::placement::Placement;
 use super::decide::strategy::Strategy;
@@ -66,6 +67,7 @@ pub(crate) struct ParsedSpec {
     pub(crate) hash: String,
     pub(crate) canary: Option<Canary>,
     pub(crate) windows: Vec<Window>,
+    pub(crate) domains: Option<Arc<Domains>>,
 }
 
 impl ObjectView {
@@ -124,6 +126,7 @@ impl ParsedSpec {
             canonical: Some(canonical.into()),
             canary: Canary::from_spec(spec),
             windows: window::from_spec(spec),
+            domains: Domains::from_spec(spec).map(Arc::new),
         }
     }
 
@@ -138,6 +141,7 @@ impl ParsedSpec {
             // What failed is replaced at once, by what has been on the nodes before.
             canary: None,
             windows: Vec::new(),
+            domains: None,
         }
     }
 }

@@ -32,7 +32,7 @@ const RECONCILING: &str = "Reconciling";
 /// For kstatus: present while nothing happens without user intervention.
 pub const STALLED: &str = "Stalled";
 /// Reason of `Progressing=True`: nodes are still to get the newest revision.
-const ROLLING_OUT: &str = "RollingOut";
+pub const ROLLING_OUT: &str = "RollingOut";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
 pub const AUTO_PAUSED: &str = "AutoPaused";
 /// Reason of `Progressing=True`: the revision of the spec failed, and the pods go back to an earlier one.
@@ -676,6 +676,11 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
     // A step of a partition is over when its pods are available. A later failure does not start it again.
     let over =
         observed.waiting.count == 0 || before.is_some_and(|c| HELD.contains(&c.reason.as_str()));
+    // The nodes of later domains are held only until it is their turn.
+    let stands = strategy.paused || input.frozen.is_some() || observed.gate.is_closed;
+    if observed.domain.is_some() && !stands {
+        return None;
+    }
     if observed.outdated == 0 || observed.outdated != observed.held || !over {
         return None;
     }
@@ -738,6 +743,9 @@ fn waiting_for(observed: &Observed, update: &str) -> String {
 fn rolling_out(observed: &Observed, update: &str) -> String {
     let (updated, desired) = (observed.updated, observed.desired);
     let mut message = format!("{updated} of {desired} nodes have revision {update}");
+    if let Some(domain) = &observed.domain {
+        message = format!("{domain}: {message}");
+    }
     if observed.waiting.count > 0 {
         message = format!("{message}; not yet available on {}", observed.waiting);
     }
@@ -922,11 +930,15 @@ pub(crate) fn has_passed_canary(status: &MyDaemonSetStatus, update: &str) -> boo
     status.promoted_revision.as_deref() == Some(update)
 }
 
-/// Whether that revision is to reach all nodes at once. One whose roll-out was completed has been on all of them, and an
-/// undo must not wait.
+/// Whether that revision is to reach all nodes at once.
 pub(crate) fn needs_no_canary(status: &MyDaemonSetStatus, update: &str) -> bool {
+    has_passed_canary(status, update) || was_completed(status, update)
+}
+
+/// Whether the roll-out of that revision was completed not long ago. It has been on all nodes, and an undo must not wait.
+pub(crate) fn was_completed(status: &MyDaemonSetStatus, update: &str) -> bool {
     let mut complete = status.complete_revisions.iter();
-    has_passed_canary(status, update) || complete.any(|hash| hash == update)
+    complete.any(|hash| hash == update)
 }
 
 /// The canaries, the first ones, if the newest revision has not gone beyond them.
@@ -1107,7 +1119,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::kinds::mydaemonset::decide::freeze;
-    use crate::kinds::mydaemonset::decide::observed::ByCause;
+    use crate::kinds::mydaemonset::decide::observed::{ByCause, InDomain};
     use crate::kinds::mydaemonset::decide::strategy::Amount;
     use crate::kinds::mydaemonset::decide::window::Gate;
     use chrono::TimeDelta;
@@ -1335,6 +1347,43 @@ mod tests {
 
     fn state(status: &MyDaemonSetStatus) -> &str {
         status.state.as_deref().unwrap()
+    }
+
+    #[test]
+    fn a_roll_out_names_its_domain_and_is_not_over_because_the_others_wait() {
+        let in_domain = Observed {
+            held: 2,
+            domain: Some(InDomain {
+                name: "zone b".to_owned(),
+                updated: 2,
+                nodes: 3,
+            }),
+            ..under_way()
+        };
+        let paused = Strategy {
+            paused: true,
+            ..strategy()
+        };
+        let stands = next_of(&none(), &in_domain, paused, "old", 1);
+        assert_eq!(state(&stands), PAUSED);
+        let rolling = next_of(&stands, &in_domain, strategy(), "old", 1);
+        assert!(is_rolling(&rolling));
+        assert_eq!(
+            progressing(&rolling),
+            "zone b (2 of 3): 1 of 3 nodes have revision new"
+        );
+        let outside = Observed {
+            gate: Gate {
+                is_closed: true,
+                until: None,
+            },
+            ..in_domain
+        };
+        let waits = next_of(&rolling, &outside, strategy(), "old", 1);
+        assert_eq!(
+            progressing(&waits),
+            "2 nodes wait for revision new: no window is open; none opens within five years"
+        );
     }
 
     #[test]

@@ -440,6 +440,11 @@ fn every_field_of_a_mydaemonset_there_and_back() {
             "/updateStrategy/rollingUpdate/canary/promote",
             json!("Manual"),
         ),
+        change("/updateStrategy/rollingUpdate/topologyKey", json!("disk")),
+        Change {
+            besides: json!({"updateStrategy": {"rollingUpdate": {"topologyKey": "disk"}}}),
+            ..change("/updateStrategy/rollingUpdate/order", json!(["ssd"]))
+        },
         change("/updateStrategy/rollingUpdate/onFailure", json!("Undo")),
         change(
             "/updateStrategy/rollingUpdate/windows",

@@ -22,7 +22,7 @@ pub(crate) enum Cell {
     Starting,
     /// A pod fails.
     Failed,
-    /// An older revision, kept by a pause, a canary, a partition, a closed window or `OnDelete`.
+    /// An older revision, kept by a pause, a canary, another domain, a partition, a closed window or `OnDelete`.
     Held,
     /// Cordoned without an available pod of the newest revision: the roll-out leaves the node alone.
     Cordoned,
@@ -173,7 +173,23 @@ impl Fleet {
         }
         cells.extend(pods.filter_map(|pods| judge.cell(node_of(pods), None, pods, label)));
         hold(&mut cells, object);
+        self.hold_later(&mut cells, object);
         cells
+    }
+
+    /// Marks the nodes of the domains that wait for another one.
+    fn hold_later(&self, cells: &mut [NodeCell], object: &Object) {
+        let nodes = self.nodes.as_ref();
+        let views = nodes.into_iter().flat_map(BTreeMap::values);
+        let Some((domains, first)) = object.turn_of(views) else {
+            return;
+        };
+        for cell in cells.iter_mut().filter(|node| node.cell == Cell::Old) {
+            let node = nodes.and_then(|nodes| nodes.get(&cell.node));
+            if node.is_some_and(|node| domains.rank(node) > first) {
+                cell.cell = Cell::Held;
+            }
+        }
     }
 }
 
@@ -463,6 +479,34 @@ mod tests {
         );
         assert_eq!(cells(json!({"type": "OnDelete"})), [held, held, held, new]);
         assert_eq!(cells(json!({})), [old, old, old, new]);
+    }
+
+    #[test]
+    fn the_nodes_of_later_domains_are_held() {
+        let nodes = [("a", "prod"), ("b", "test"), ("c", "prod")].map(|(name, tier)| {
+            let node = json!({"metadata": {"name": name, "labels": {"tier": tier}},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            NodeView::from_watched(serde_json::from_value(node).unwrap(), now())
+        });
+        let pods = ["a", "b", "c"].map(|name| pod(name, "old", true));
+        let fleet = fleet(&nodes, pods.into());
+        let mut spec = spec();
+        spec["updateStrategy"] =
+            json!({"rollingUpdate": {"topologyKey": "tier", "order": ["test"]}});
+        let cells = |message: &str| {
+            let condition = json!({"type": "Progressing", "status": "True", "reason": "RollingOut",
+                "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let object = object(&spec, &json!({"conditions": [condition]}));
+            let cells = fleet.cells(&object, None, now()).into_iter();
+            cells.map(|node| node.cell).collect::<Vec<_>>()
+        };
+        let (old, held) = (Cell::Old, Cell::Held);
+        let rest = "0 of 3 nodes have revision x";
+        let first = cells(&format!("tier test (0 of 1): {rest}"));
+        assert_eq!(first, [held, old, held]);
+        let last = cells(&format!("tier prod (0 of 2): {rest}"));
+        assert_eq!(last, [old; 3]);
+        assert_eq!(cells(rest), [old; 3]);
     }
 
     #[test]

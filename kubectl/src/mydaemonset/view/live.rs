@@ -184,7 +184,8 @@ impl State {
         if std::mem::take(&mut self.regroup) {
             self.group = fleet.group_label();
         }
-        let cells = fleet.cells(object, label.or(self.group), now);
+        let label = label.or_else(|| object.topology_key()).or(self.group);
+        let cells = fleet.cells(object, label, now);
         self.nodes.live = fleet.nodes.unwrap_or_default();
         self.pods.live = fleet.pods;
         cells

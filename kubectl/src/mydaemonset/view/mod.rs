@@ -40,7 +40,7 @@ pub(super) struct Get {
     /// Go on until interrupted: a view that changes on a terminal, else a line for each change
     #[arg(short, long)]
     watch: bool,
-    /// Group the nodes by this label; the zone or the node pool if absent
+    /// Group the nodes by this label; by topologyKey, the zone or the node pool if absent
     #[arg(long, value_name = "LABEL")]
     by: Option<String>,
 }
@@ -63,7 +63,8 @@ impl Get {
         }
         let object = cluster::get(connection, &name).await?;
         let fleet = fleet(connection, &name).await?;
-        let label = self.by.as_deref().or_else(|| fleet.group_label());
+        let label = self.by.as_deref().or_else(|| object.topology_key());
+        let label = label.or_else(|| fleet.group_label());
         let cells = fleet.cells(&object, label, Utc::now());
         let pods = Pods::read(connection, &cells).await;
         let page = Page::new(size(), is_utf8(), self.by.is_some());

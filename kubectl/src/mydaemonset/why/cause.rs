@@ -116,6 +116,10 @@ pub(super) const ADVICE: &[(Cause, &str)] = &[
         "kubectl mydaemonset partition NAME 0 -n NAMESPACE, when it may have the revision",
     ),
     (
+        Cause::Domain,
+        "nothing; to see what that domain waits for: kubectl mydaemonset why NAME -n NAMESPACE",
+    ),
+    (
         Cause::WaitingTurn,
         "nothing; to see what a node waits for: kubectl mydaemonset why NAME THAT-NODE -n NAMESPACE",
     ),

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use my_operator::kinds::mydaemonset::crd::RollingUpdate;
+use my_operator::kinds::mydaemonset::decide::domains::{Domains, Rank};
 use my_operator::kinds::mydaemonset::decide::freeze::Freeze;
 use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
@@ -116,6 +117,18 @@ struct Roll<'a> {
     held: BTreeSet<&'a str>,
     /// Those that take the places of the limit.
     takers: Vec<&'a str>,
+    /// The domain whose turn it is.
+    turn: Option<(Domains, Rank<'a>)>,
+}
+
+impl Roll<'_> {
+    /// That another domain comes before the node's own.
+    fn domain(&self, on_node: &OnNode<'_>) -> Option<Reason> {
+        let (domains, first) = self.turn.as_ref()?;
+        let is_later = domains.rank(&on_node.node?.view) > *first;
+        let text = format!("{} first", domains.name(*first));
+        is_later.then(|| Reason::new(Cause::Domain, &text))
+    }
 }
 
 /// What each node is judged by.
@@ -200,9 +213,11 @@ impl<'a> Judge<'a> {
         let behind = open.iter().rev().filter(|(_, node)| is_behind(node));
         let held = behind.take(self.strategy.partition).map(|(name, _)| *name);
         let takers = open.iter().filter(|(_, node)| self.takes_place(node));
+        let nodes = self.fleet.nodes.iter().flat_map(BTreeMap::values);
         Roll {
             held: held.collect(),
             takers: takers.map(|(name, _)| *name).collect(),
+            turn: self.object.turn_of(nodes.map(|node| &node.view)),
         }
     }
 
@@ -240,6 +255,7 @@ impl<'a> Judge<'a> {
             .or_else(|| self.freeze(on_node, new, old))
             .or_else(|| self.refusal().filter(|_| self.goes_on()))
             .or_else(|| behind.and_then(|_| self.hold(name, roll)))
+            .or_else(|| behind.and_then(|_| roll.domain(on_node)))
             .or_else(|| self.refusal())
             .or_else(|| behind.and_then(|_| self.turn(roll)))
             .unwrap_or_else(|| Reason::new(Cause::Undetermined, self.object.reason()));

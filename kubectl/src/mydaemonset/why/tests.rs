@@ -403,6 +403,16 @@ const CASES: &[(Cause, Injection)] = &[
         scene.spec["updateStrategy"] = json!({"rollingUpdate": {"partition": 1}});
         scene.old();
     }),
+    (Cause::Domain, |scene| {
+        let rolling = json!({"topologyKey": "tier", "order": ["test"]});
+        scene.spec["updateStrategy"] = json!({"rollingUpdate": rolling});
+        let words = "tier test (0 of 1): 0 of 2 nodes have revision x";
+        scene.condition("Progressing", "True", "RollingOut", words);
+        scene.node("m");
+        scene.nodes[1]["metadata"]["labels"] = json!({"tier": "test"});
+        scene.pod("m", NEW, ready());
+        scene.old();
+    }),
     (Cause::WaitingTurn, |scene| {
         scene.node("m");
         scene.pod("m", NEW, waiting("ContainerCreating", ""));
@@ -578,6 +588,7 @@ fn a_cause_has_the_words_and_the_instant_of_what_shows_it() {
         (Cause::RollingBack, began, "the pods go back"),
         (Cause::OutsideWindow, began, "the next opens at 2"),
         (Cause::Partition, None, "partition 1"),
+        (Cause::Domain, None, "tier test first"),
         (Cause::WaitingTurn, None, "maxUnavailable 1 first: m"),
         (Cause::Terminating, Some(time("2026-01-01T00:59:50Z")), ""),
         (Cause::HeldByFinalizer, began, "example.com/keep"),

@@ -13,7 +13,7 @@ use crate::kinds::mydaemonset::decide::window::{self, Gate};
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::RevisionView;
-use crate::kinds::mydaemonset::status::needs_no_canary;
+use crate::kinds::mydaemonset::status::{needs_no_canary, was_completed};
 
 /// What to do, and what else follows from the same observations.
 pub(super) struct Plan {
@@ -71,13 +71,18 @@ pub(super) fn plan(
             .filter(|_| !needs_no_canary(before, update)),
         approved: pass.object.approve.as_deref() == Some(update),
         gate,
+        domains: spec
+            .domains
+            .as_ref()
+            .filter(|_| !was_completed(before, update)),
     });
     memory.rollout = Some(state);
     // Where nothing is held, no node gets its own revision again. Without this, it would be
     // remembered as long as the node exists.
     let strategy = &spec.strategy;
     let observed = &decision.observed;
-    let waits = pass.frozen().is_some() || observed.canary.is_some() || gate.is_closed;
+    let comes_first = observed.canary.is_some() || observed.domain.is_some();
+    let waits = pass.frozen().is_some() || comes_first || gate.is_closed;
     let is_held = strategy.paused || strategy.partition > 0 || !stored || waits;
     let is_stopped = observed.auto_paused || observed.no_node;
     if !is_held && !is_stopped {

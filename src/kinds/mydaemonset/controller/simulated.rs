@@ -1843,3 +1843,32 @@ async fn an_undo_of_a_completed_roll_out_does_not_wait_for_a_canary() {
     assert_eq!(world.ready_of("a:3"), 1);
     assert_eq!(world.condition("Progressing").unwrap().1, "Canary");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_out_goes_by_domain_and_its_undo_reaches_all_at_once() {
+    let world = World::running(4, &json!({"maxUnavailable": 4})).await;
+    for (node, zone) in [("n0", "b"), ("n1", "b"), ("n2", "a"), ("n3", "a")] {
+        let label = json!({"metadata": {"labels": {"zone": zone}}});
+        let nodes = world.server.direct();
+        nodes.patch("nodes", "", node, &label).unwrap();
+    }
+    world.set_image("a:2");
+    sleep(SETTLED).await;
+    assert_eq!(world.condition("Progressing").unwrap().1, "Complete");
+    // So that what is Ready is not available for a while.
+    let by_zone = json!({"updateStrategy": {"rollingUpdate": {"topologyKey": "zone"}}, "minReadySeconds": 300});
+    world.patch(&json!({"spec": by_zone}));
+    world.set_image("a:1");
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(world.ready_of("a:1"), 4);
+    sleep(SETTLED).await;
+    assert_eq!(world.condition("Progressing").unwrap().1, "Complete");
+    world.set_image("a:3");
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!((world.ready_of("a:3"), world.ready_of("a:1")), (2, 2));
+    let (_, reason, message) = world.condition("Progressing").unwrap();
+    assert_eq!(reason, "RollingOut");
+    assert!(message.starts_with("zone a (2 of 2): 2 of 4 "), "{message}");
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:3"), 4);
+}

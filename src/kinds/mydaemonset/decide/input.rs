@@ -6,6 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::canary::Canary;
+use super::domains::Domains;
 use super::freeze::Freeze;
 use super::placement::Placement;
 use super::strategy::Strategy;
@@ -75,6 +76,9 @@ pub(crate) struct Last {
     /// The operator deleted the pod because a newer revision excludes the node: while the roll-out
     /// is held, the node does not get it again.
     pub(crate) excluded: bool,
+    /// The newer revision that the operator deleted the pod for: the node gets that one, even if another domain comes first
+    /// by now.
+    pub(crate) outdated_by: Option<Box<str>>,
     /// What a pod of a newer revision replaces.
     pub(crate) was: Predecessor,
     /// What it replaced itself, and so does its successor of the same revision.
@@ -108,15 +112,28 @@ pub(crate) struct RolloutInput<'a> {
     pub(crate) approved: bool,
     /// Whether steps may begin.
     pub(crate) gate: Gate,
+    /// The domains that the spec asks for, unless the newest revision has been on all of them before.
+    pub(crate) domains: Option<&'a Arc<Domains>>,
 }
 
 impl<'a> RolloutInput<'a> {
     /// The canary that the newest revision has to pass before more nodes get it. The revision of the last completed
     /// roll-out has none: an undo must not wait.
     pub(crate) fn canary(&self) -> Option<&'a Canary> {
+        self.canary.filter(|_| self.is_rolled_out())
+    }
+
+    /// The domains that it is to reach one after the other, once it has passed its canary. An undo must not wait for them
+    /// either.
+    pub(crate) fn domains(&self) -> Option<&'a Arc<Domains>> {
+        let is_next = self.is_rolled_out() && self.canary.is_none();
+        self.domains.filter(|_| is_next)
+    }
+
+    /// Whether the newest revision is to take the place of another one.
+    fn is_rolled_out(&self) -> bool {
         let revisions = &self.revisions;
         let is_new = revisions.stored && revisions.update != revisions.current;
-        let is_rolled_out = is_new && !self.strategy.on_delete;
-        self.canary.filter(|_| is_rolled_out)
+        is_new && !self.strategy.on_delete
     }
 }

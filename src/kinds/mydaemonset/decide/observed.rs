@@ -93,6 +93,8 @@ pub(crate) enum WaitsFor {
     Own(Cause),
     /// What holds the nodes that the roll-out leaves as they are.
     Hold,
+    /// The same or, if that does not hold all of them, another domain.
+    Domain,
     /// The nodes before it.
     Turn,
     /// A step of the operator that comes next: a pod to make, or to delete beside a new one.
@@ -132,6 +134,17 @@ pub(crate) struct OnCanary {
     pub(crate) passed: bool,
     /// Whether the partition holds every node that is left.
     pub(crate) is_partitioned: bool,
+}
+
+/// The domain that a roll-out is in, one of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InDomain {
+    /// Its label.
+    pub(crate) name: String,
+    /// Its nodes with a pod of the newest revision.
+    pub(crate) updated: usize,
+    /// Its nodes that should have a pod.
+    pub(crate) nodes: usize,
 }
 
 /// What is observed, for the status.
@@ -193,4 +206,6 @@ pub(crate) struct Observed {
     pub(crate) canary: Option<OnCanary>,
     /// Whether steps may begin, as long as nodes are left that wait for nothing else.
     pub(crate) gate: Gate,
+    /// The domain whose nodes get the newest revision now, while those of others wait.
+    pub(crate) domain: Option<InDomain>,
 }

@@ -11,6 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::candidates::{Candidate, choose};
 use super::decision::{Decision, Delete, DeleteReason};
+use super::domains::{Tally, Turn};
 use super::input::RolloutInput;
 use super::node::flags::{NodeFlag, NodeFlags, Verdict};
 use super::node::judge::NOT_READY;
@@ -95,18 +96,32 @@ struct Held {
     from: Option<Arc<str>>,
     /// All nodes but these, while the newest revision is on its canaries.
     canaries: Option<BTreeSet<Arc<str>>>,
+    /// The nodes of the domains after this one.
+    turn: Option<Turn>,
 }
 
 impl Held {
-    fn has(&self, node: &str) -> bool {
-        self.all || self.outside || self.has_place_of(node)
+    /// Whether the node stays because of its name or its part in the canary.
+    fn has_name(&self, name: &str) -> bool {
+        let canaries = self.canaries.as_ref();
+        self.from.as_deref().is_some_and(|from| name >= from)
+            || canaries.is_some_and(|canaries| !canaries.contains(name))
     }
 
-    /// Whether the node stays because of its name or its part in the canary.
-    fn has_place_of(&self, node: &str) -> bool {
-        let canaries = self.canaries.as_ref();
-        self.from.as_deref().is_some_and(|from| node >= from)
-            || canaries.is_some_and(|canaries| !canaries.contains(node))
+    /// Whether the node stays because another domain comes before its own.
+    fn is_later(&self, on_node: &OnNode, update: &str) -> bool {
+        let turn = self.turn.as_ref();
+        turn.is_some_and(|turn| turn.holds(on_node, update))
+    }
+
+    fn stance(&self, name: &str, on_node: &OnNode, input: &RolloutInput<'_>) -> Stance {
+        let has_name = self.has_name(name);
+        let is_later = !has_name && self.is_later(on_node, input.revisions.update);
+        Stance {
+            held: self.all || self.outside || has_name || is_later,
+            is_later,
+            auto_paused: self.auto_paused,
+        }
     }
 }
 
@@ -200,13 +215,16 @@ impl RolloutState {
         }
         self.decided_at = input.now;
         // None of these flags depends on what is held.
-        let limits = Limits::new(&input.strategy, self.count(NodeFlag::Base));
+        let (turn, tally) = self.turn(input).unzip();
+        let base = tally.map_or(self.count(NodeFlag::Base), |tally| tally.nodes);
+        let limits = Limits::new(&input.strategy, base);
         let canaries = self.canaries(input);
+        let is_stuck = tally.is_some_and(Tally::is_stuck);
         let stop = Stop {
-            auto_paused: self.is_auto_paused(&limits, canaries.as_ref(), input),
+            auto_paused: self.is_auto_paused(&limits, canaries.as_ref(), is_stuck, input),
             no_node: self.has_no_node(input),
         };
-        self.update_held(stop, canaries, input);
+        self.update_held(stop, canaries, turn, input);
         let mut decision = Decision {
             observed: self.observe(&limits, stop, input),
             next: self.timers.first().map(|(at, _)| *at),
@@ -215,6 +233,8 @@ impl RolloutState {
         if let Some(at) = decision.observed.gate.until {
             decision.requeue_at(at);
         }
+        let turn = self.held.turn.as_ref().zip(tally);
+        decision.observed.domain = turn.map(|(turn, tally)| turn.observed(tally));
         self.soak(stop, input, &mut decision);
         for name in &self.names[NodeFlag::Acting as usize] {
             if let Some(node_state) = self.node_state(name, input) {
@@ -245,15 +265,8 @@ impl RolloutState {
         input: &RolloutInput<'a>,
     ) -> Option<NodeState<'a>> {
         let entry = self.entries.get(name)?;
-        let stance = self.stance(name);
+        let stance = self.held.stance(name, &entry.on_node, input);
         Some(NodeState::new(name, &entry.on_node, stance, input))
-    }
-
-    fn stance(&self, name: &str) -> Stance {
-        Stance {
-            held: self.held.has(name),
-            auto_paused: self.held.auto_paused,
-        }
     }
 
     fn judge_all(&mut self, input: &RolloutInput<'_>) {
@@ -270,10 +283,10 @@ impl RolloutState {
             self.timers.pop_first();
         }
         for name in std::mem::take(&mut self.stale) {
-            let stance = self.stance(&name);
             let Some(entry) = self.entries.get_mut(&name) else {
                 continue;
             };
+            let stance = self.held.stance(&name, &entry.on_node, input);
             let verdict = NodeState::new(&name, &entry.on_node, stance, input).judge(input);
             let (flags, waits_for) = (verdict.flags, verdict.waits_for);
             let before = std::mem::replace(&mut entry.verdict, verdict);
@@ -339,6 +352,33 @@ impl RolloutState {
         Some(choose(candidates.collect(), count))
     }
 
+    /// The domain whose turn it is, and what its nodes come to; `None` where there are no domains, or no node is left for the
+    /// newest revision to reach.
+    fn turn(&self, input: &RolloutInput<'_>) -> Option<(Turn, Tally)> {
+        let is_left = self.count(NodeFlag::Behind) > 0;
+        let domains = input.domains().filter(|_| is_left)?;
+        let from = self.boundary(input.strategy.partition);
+        let nodes = self.entries.iter().filter_map(|(name, entry)| {
+            let node = entry.on_node.node.as_deref()?;
+            let has = |flag: NodeFlag| entry.verdict.flags.has_nth(flag as usize);
+            let is_done = has(NodeFlag::Done) && node.not_ready_since.is_none();
+            let is_open = !is_done && {
+                let is_free = from.as_ref().is_none_or(|from| name < from);
+                let node_state = NodeState::new(name, &entry.on_node, Stance::default(), input);
+                node_state.is_open(is_free, input)
+            };
+            let tally = Tally {
+                nodes: has(NodeFlag::Base).into(),
+                updated: (has(NodeFlag::Base) && has(NodeFlag::Updated)).into(),
+                open: is_open.into(),
+                behind: (is_open && has(NodeFlag::Behind)).into(),
+                failed: (is_open && has(NodeFlag::FailedCanary)).into(),
+            };
+            Some((node, tally))
+        });
+        Turn::first(domains, nodes)
+    }
+
     /// Observes how far the newest revision is on its canaries.
     fn soak(&self, stop: Stop, input: &RolloutInput<'_>, decision: &mut Decision) {
         let (Some(canary), Some(nodes)) = (input.canary(), &self.held.canaries) else {
@@ -391,6 +431,7 @@ impl RolloutState {
         &self,
         limits: &Limits,
         canaries: Option<&BTreeSet<Arc<str>>>,
+        is_stuck: bool,
         input: &RolloutInput<'_>,
     ) -> bool {
         let revisions = &input.revisions;
@@ -406,7 +447,9 @@ impl RolloutState {
             None => auto_pause.max_failures.unwrap_or(limits.unavailable),
         };
         let most = most.max(1);
-        let tripped = self.count(NodeFlag::FailedCanary) >= most
+        // Otherwise the next domain would wait for ever, and nothing would say so.
+        let is_stuck = is_stuck && auto_pause.max_failures.is_none();
+        let tripped = (is_stuck || self.count(NodeFlag::FailedCanary) >= most)
             && self.count(NodeFlag::Behind) > 0
             && !input.strategy.on_delete;
         let stands = input.stopped_for.is_some_and(|stopped_for| {
@@ -474,12 +517,13 @@ impl RolloutState {
         failing.collect()
     }
 
-    /// Sets the nodes that stay on their revision: all of them, all but the canaries, or as many as the partition says.
-    /// Judges again those for which that changed.
+    /// Sets the nodes that stay on their revision: all of them, all but the canaries, those of later domains, or as many as
+    /// the partition says. Judges again those for which that changed.
     fn update_held(
         &mut self,
         stop: Stop,
         canaries: Option<BTreeSet<Arc<str>>>,
+        turn: Option<Turn>,
         input: &RolloutInput<'_>,
     ) {
         let stops = stop.auto_paused || stop.no_node || input.freeze.is_some();
@@ -489,6 +533,7 @@ impl RolloutState {
             auto_paused: stop.auto_paused,
             from: self.boundary(input.strategy.partition),
             canaries,
+            turn,
         };
         if held == self.held {
             return;
@@ -586,17 +631,20 @@ impl RolloutState {
                 && self.is_complete(),
             canary: None,
             gate,
+            domain: None,
         }
     }
 
-    /// The nodes that are behind and that neither a partition nor a canary holds, as if nothing else held them.
+    /// The nodes that are behind and that no partition, canary or other domain holds, as if nothing else held them.
     fn unplaced<'a>(&'a self, input: &RolloutInput<'a>) -> impl Iterator<Item = NodeState<'a>> {
         let behind = self.names[NodeFlag::Behind as usize].iter();
-        let unplaced = behind.filter(move |name| !self.held.has_place_of(name));
-        unplaced.filter_map(move |name| {
-            let entry = self.entries.get(name)?;
-            let stance = Stance::default();
-            Some(NodeState::new(name, &entry.on_node, stance, input))
+        behind.filter_map(move |name| {
+            let on_node = &self.entries.get(name)?.on_node;
+            let is_later = self.held.is_later(on_node, input.revisions.update);
+            if is_later || self.held.has_name(name) {
+                return None;
+            }
+            Some(NodeState::new(name, on_node, Stance::default(), input))
         })
     }
 

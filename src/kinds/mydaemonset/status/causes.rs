@@ -68,6 +68,11 @@ pub(super) fn waiting(input: &StatusInput<'_>, progress: &'static str) -> Vec<Wa
     let hold = refusal.filter(|_| goes_on);
     let hold = hold.unwrap_or_else(|| hold_of(input, progress));
     let goes_back = matches!(input.undo, Undo::To(_));
+    // Only these do not hold all nodes.
+    let domain = match hold {
+        Cause::Partition | Cause::WaitingTurn => Cause::Domain,
+        hold => hold,
+    };
     let turn = refusal.unwrap_or(Cause::WaitingTurn);
     let turn = if goes_back { hold } else { turn };
     let is_frozen = input.frozen.is_some_and(|it| it.freeze == Freeze::All);
@@ -78,6 +83,7 @@ pub(super) fn waiting(input: &StatusInput<'_>, progress: &'static str) -> Vec<Wa
         let cause = match waits_for {
             WaitsFor::Own(cause) => *cause,
             WaitsFor::Hold => hold,
+            WaitsFor::Domain => domain,
             WaitsFor::Turn => turn,
             WaitsFor::Step => step,
         };
@@ -143,6 +149,7 @@ mod tests {
             WaitsFor::Own(Cause::Cordoned),
             WaitsFor::Own(Cause::WaitingTurn),
             WaitsFor::Hold,
+            WaitsFor::Domain,
             WaitsFor::Turn,
             WaitsFor::Step,
         ];
@@ -166,11 +173,11 @@ mod tests {
             refusal: None,
             now: DateTime::default(),
         };
-        let rolling = "Cordoned 1, WaitingTurn 3, Undetermined 1";
+        let rolling = "Cordoned 1, Domain 1, WaitingTurn 3, Undetermined 1";
         for progress in [ROLLING_OUT, COMPLETE] {
             assert_eq!(counted(&base(), progress), rolling);
         }
-        let canary = "Cordoned 1, Canary 1, WaitingTurn 2, Undetermined 1";
+        let canary = "Cordoned 1, Canary 2, WaitingTurn 2, Undetermined 1";
         assert_eq!(counted(&base(), CANARY), canary);
         let holds = |paused, partition| StatusInput {
             strategy: Strategy {
@@ -180,9 +187,9 @@ mod tests {
             },
             ..base()
         };
-        let paused = "Cordoned 1, Paused 1, WaitingTurn 2, Undetermined 1";
+        let paused = "Cordoned 1, Paused 2, WaitingTurn 2, Undetermined 1";
         assert_eq!(counted(&holds(true, 1), PAUSED), paused);
-        let partition = "Cordoned 1, Partition 1, WaitingTurn 2, Undetermined 1";
+        let partition = "Cordoned 1, Partition 1, Domain 1, WaitingTurn 2, Undetermined 1";
         assert_eq!(counted(&holds(false, 1), ROLLING_OUT), partition);
         let not_stored = StatusInput {
             stored: false,
@@ -190,7 +197,7 @@ mod tests {
         };
         assert_eq!(
             counted(&not_stored, ROLLING_OUT),
-            "Cordoned 1, RevisionNotStored 1, WaitingTurn 2, Undetermined 1"
+            "Cordoned 1, RevisionNotStored 2, WaitingTurn 2, Undetermined 1"
         );
         let frozen = |freeze| StatusInput {
             frozen: Some(Frozen {
@@ -200,9 +207,9 @@ mod tests {
             }),
             ..base()
         };
-        let text = "Cordoned 1, Frozen 2, WaitingTurn 2";
+        let text = "Cordoned 1, Frozen 3, WaitingTurn 2";
         assert_eq!(counted(&frozen(Freeze::All), FROZEN), text);
-        let text = "Cordoned 1, Frozen 1, WaitingTurn 2, Undetermined 1";
+        let text = "Cordoned 1, Frozen 2, WaitingTurn 2, Undetermined 1";
         assert_eq!(counted(&frozen(Freeze::Deletions), FROZEN), text);
         // A rejected call keeps all that goes on by itself.
         let quota = Refusal {
@@ -214,18 +221,18 @@ mod tests {
             refusal: Some(&quota),
             ..base()
         };
-        let text = "Cordoned 1, QuotaExceeded 3, WaitingTurn 1";
+        let text = "Cordoned 1, QuotaExceeded 4, WaitingTurn 1";
         assert_eq!(counted(&rejected, CANARY), text);
-        let text = "Cordoned 1, QuotaExceeded 2, AutoPaused 1, WaitingTurn 1";
+        let text = "Cordoned 1, QuotaExceeded 2, AutoPaused 2, WaitingTurn 1";
         assert_eq!(counted(&rejected, AUTO_PAUSED), text);
         // Those that are back do not have the revision of the spec.
         let back = StatusInput {
             undo: Undo::To("old"),
             ..base()
         };
-        let text = "Cordoned 1, RollingBack 4, WaitingTurn 1, Undetermined 1";
+        let text = "Cordoned 1, RollingBack 5, WaitingTurn 1, Undetermined 1";
         assert_eq!(counted(&back, ROLLING_BACK), text);
-        let text = "Cordoned 1, RolledBack 4, WaitingTurn 1, Undetermined 1";
+        let text = "Cordoned 1, RolledBack 5, WaitingTurn 1, Undetermined 1";
         assert_eq!(counted(&back, ROLLED_BACK), text);
     }
 

@@ -336,6 +336,9 @@ fn why_not(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>, request: &Request)
     if let Some(wrong) = beyond_canaries(seen, known, node, request) {
         return Some(wrong);
     }
+    if let Some(wrong) = before_its_turn(seen, known, node, request) {
+        return Some(wrong);
+    }
     let is_replaced = others().any(|other| other.revision == update && other.is_live());
     if !pod.is_ready() && is_replaced {
         // The end of a surge: it serves no more.
@@ -511,6 +514,57 @@ fn beyond_canaries(
     let have_it = names.filter(|name| known.on(name).any(|pod| pod.revision == update));
     let nodes = have_it.count() as u64 + 1;
     (nodes > most).then(|| format!("{nodes} nodes get {update}, and {most} are canaries"))
+}
+
+/// A step in a domain while the newest revision is not available on every node of those before, as far as it can be there:
+/// unless it was on all nodes before, or takes the place of one that failed.
+fn before_its_turn(
+    seen: &Seen<'_>,
+    known: &Known<'_>,
+    node: &str,
+    request: &Request,
+) -> Option<String> {
+    let (key, order) = (known.rolling("topologyKey"), known.rolling("order"));
+    let key = key.as_str()?;
+    let update = known.update.as_str();
+    let sets = versions(seen.history, "mydaemonsets");
+    let mut written = sets.filter(|v| v.elapsed <= request.elapsed);
+    let was_completed = written.any(|version| {
+        let status = &version.object()["status"];
+        let complete = status["completeRevisions"].as_array();
+        let is_it = |hash: &Value| *hash == update;
+        is_it(&status["currentRevision"]) || complete.into_iter().flatten().any(is_it)
+    });
+    if was_completed || known.undone.is_some() {
+        return None;
+    }
+    let order: Vec<&Value> = order.as_array().into_iter().flatten().collect();
+    let domain = |name: &str| {
+        let label = known
+            .nodes
+            .get(name)
+            .map(|node| &node.object["metadata"]["labels"][key]);
+        let label = label.filter(|label| label.is_string());
+        let place = order.iter().position(|first| Some(*first) == label);
+        let place = place.unwrap_or(order.len());
+        (label.is_none(), place, label.map(ToString::to_string))
+    };
+    let is_old = |pod: &Pod<'_>| pod.revision != update && !pod.has_ended();
+    let is_unfinished = |name: &str| {
+        let has_old = known.on(name).any(is_old);
+        let has_unproven = known
+            .on(name)
+            .any(|pod| pod.revision == update && pod.is_live() && !known.is_available(pod));
+        let waits = has_unproven && !is_unserved_for_long(seen.history, name, known);
+        let is_reached = known.fate(name, update) == Fate::Run && !known.is_silent(name);
+        is_reached && (has_old || waits)
+    };
+    let own = domain(node);
+    let mut earlier = known.nodes.keys().filter(|name| domain(name) < own);
+    let first = earlier.find(|name| is_unfinished(name))?;
+    Some(format!(
+        "{first} comes before {node}, and has not got {update} yet"
+    ))
 }
 
 /// A revision passes its canary when a user approves it, or when its pods have been Ready for the soak time.

@@ -548,6 +548,29 @@ scenarios! {
         cluster.sleep(1).await;
         cluster.until(is_complete).await;
     };
+    one_domain_after_the_other = |cluster| {
+        label_disks(cluster);
+        run(cluster, rolling(json!({"maxUnavailable": 2, "topologyKey": "disk", "order": ["ssd"]}))).await;
+        image(cluster, "app:2");
+    };
+    one_domain_after_the_other_and_operators_change = |cluster| {
+        label_disks(cluster);
+        run(cluster, rolling(json!({"maxUnavailable": "60%", "topologyKey": "disk"}))).await;
+        image(cluster, "slow:2");
+        updated(cluster, 1).await;
+        delete_pod(cluster, "node-2");
+        cluster.hand_over().await;
+    };
+    /// Each node is a step, and they do not all fit into a window.
+    one_domain_after_the_other_in_windows = |cluster| {
+        label_disks(cluster);
+        let windows = json!([{"schedule": "*/3 * * * *", "duration": "1m"}]);
+        run(cluster, rolling(json!({"windows": windows, "topologyKey": "disk"}))).await;
+        image(cluster, "slow:2");
+        progress(cluster, "OutsideWindow").await;
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
+    };
     on_delete = |cluster| {
         run(cluster, json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}})).await;
         image(cluster, "app:2");

@@ -142,6 +142,25 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "the domains are not read",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                limit(set, "topologyKey", Value::Null);
+                limit(set, "order", Value::Null);
+            });
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "the order of the domains is not read",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                limit(set, "order", Value::Null);
+            });
+        },
+        ..BASE
+    },
+    Mutant {
         name: "there are no canaries of what is undone when it fails",
         read: |path, answer| {
             read(path, answer, "mydaemonsets", |set| {

@@ -101,6 +101,21 @@ impl NodeState<'_> {
         self.reachable() || self.excluded.is_some()
     }
 
+    /// Whether the domains after its own wait for this node: the roll-out may touch it, and it has not got the newest
+    /// revision alone and available. `is_free` says that no partition would hold it. One that joined does not count: others
+    /// may join at any time.
+    pub(crate) fn is_open(&self, is_free: bool, input: &RolloutInput<'_>) -> bool {
+        let is_done = self.is_done(input) && self.silent_since().is_none();
+        if !self.is_touched() || self.lost || is_done {
+            return false;
+        }
+        if self.behind {
+            return is_free;
+        }
+        let joined = self.node.is_some_and(|node| self.joined(node, input));
+        !joined && !self.is_left_out(input)
+    }
+
     /// Flags how far the roll-out is on the node, and whether it waits for it.
     fn flag_progress(&self, input: &RolloutInput<'_>, flags: &mut NodeFlags) {
         let (dark, done) = (self.is_dark(input), self.is_done(input));
@@ -202,6 +217,7 @@ impl NodeState<'_> {
         match own {
             Some(cause) => WaitsFor::Own(cause),
             None if new.is_some() || old.is_none() => WaitsFor::Step,
+            None if self.stance.is_later => WaitsFor::Domain,
             None if self.is_held_back(input) => WaitsFor::Hold,
             None => WaitsFor::Turn,
         }

@@ -22,8 +22,10 @@ use pods::{crashes_from, is_available, is_steady};
 /// What the roll-out as a whole means for a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stance {
-    /// A pause, an auto-pause, the partition or a closed window keeps it on its revision.
+    /// A pause, an auto-pause, the partition, another domain or a closed window keeps it on its revision.
     pub(super) held: bool,
+    /// Its name does not, but another domain comes before its own.
+    pub(super) is_later: bool,
     /// The roll-out was stopped because of failing nodes.
     pub(super) auto_paused: bool,
 }

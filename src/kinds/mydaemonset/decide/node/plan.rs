@@ -163,6 +163,7 @@ impl NodeState<'_> {
                 revision: pod.revision.clone(),
                 attempt: pod.attempt,
                 excluded: reason == DeleteReason::Excluded,
+                outdated_by: (reason == DeleteReason::Outdated).then(|| self.update.into()),
                 ..Last::default()
             },
             version: pod

@@ -72,6 +72,20 @@ fn check_selector(at: &str, spec: &Map<String, Value>, findings: &mut Findings) 
     }
 }
 
+/// Judges the key of a label of nodes.
+pub(crate) fn check_key(at: &str, key: &str, findings: &mut Findings) {
+    if !is_key(key) {
+        findings.fault(Fault::invalid(at, key, NO_KEY));
+    }
+}
+
+/// Judges a value that it may have.
+pub(crate) fn check_value(at: &str, value: &str, findings: &mut Findings) {
+    if !is_value(value) {
+        findings.fault(Fault::invalid(at, value, NO_VALUE));
+    }
+}
+
 /// Judges labels that nodes must have.
 pub(crate) fn check_labels(at: &str, labels: &BTreeMap<String, String>, findings: &mut Findings) {
     if labels.len() > MAX_SIZE {

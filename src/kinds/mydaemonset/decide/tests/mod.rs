@@ -14,12 +14,14 @@ use serde_json::json;
 
 mod builtin;
 mod canary;
+mod domains;
 mod model;
 mod promises;
 mod windows;
 
 use super::canary::Canary;
 use super::decision::{Create, Decision, Delete, DeleteReason};
+use super::domains::Domains;
 use super::freeze::Freeze;
 use super::input::{Known, Last, Revisions, RolloutInput};
 use super::node::OnNode;
@@ -161,6 +163,7 @@ struct World {
     approved: Option<&'static str>,
     freeze: Option<Freeze>,
     gate: Gate,
+    domains: Option<Arc<Domains>>,
 }
 
 /// Puts every node and decides.
@@ -236,6 +239,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         approved: None,
         freeze: None,
         gate: Gate::default(),
+        domains: None,
     }
 }
 
@@ -279,6 +283,7 @@ impl World {
             canary: self.canary.as_ref(),
             approved: self.approved == Some(self.update),
             gate: self.gate,
+            domains: self.domains.as_ref(),
         };
         let gone = &self.gone;
         put_and_decide(state, &self.nodes, &self.pods, &self.memory, gone, &input)
@@ -2091,6 +2096,7 @@ fn nodes_are_counted_for_the_status() {
             auto_paused: true,
             complete: false,
             canary: None,
+            domain: None,
         }
     );
     // A stopped roll-out waits for no node.

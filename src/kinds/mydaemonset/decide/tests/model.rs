@@ -4,10 +4,12 @@
 //! and watches that show pods late. Each decision is checked against [`promises`](super::promises),
 //! and in the end the roll-out must finish.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 
 use my_operator_rounds::{lengths, parallel_cases, seed};
 
+use super::domains::by_zone;
 use super::promises::{Case, Fault, ensure};
 use super::*;
 use crate::kinds::mydaemonset::memory::Memory;
@@ -90,9 +92,15 @@ enum Mutant {
     WindowClosesLate,
     /// A way back waits for a window.
     WayBackWaits,
+    /// All nodes are one domain.
+    DomainsIgnored,
+    /// Domains come by name.
+    OrderIgnored,
+    /// A domain begins as soon as the one before has no node left that is behind.
+    NextDomainBegins,
 }
 
-const MUTANTS: [Mutant; 31] = [
+const MUTANTS: [Mutant; 34] = [
     Mutant::BeliefDroppedWithoutAnAnswer,
     Mutant::OnlyTheWatchIsBelieved,
     Mutant::BeliefEndsByItself,
@@ -124,6 +132,9 @@ const MUTANTS: [Mutant; 31] = [
     Mutant::WindowsIgnored,
     Mutant::WindowClosesLate,
     Mutant::WayBackWaits,
+    Mutant::DomainsIgnored,
+    Mutant::OrderIgnored,
+    Mutant::NextDomainBegins,
 ];
 
 /// Windows: every so many minutes, from which of them on, for how many seconds.
@@ -137,6 +148,8 @@ struct Model {
     trial: Option<fastrand::Rng>,
     /// The same for what concerns maintenance.
     upkeep: Option<fastrand::Rng>,
+    /// The same for what concerns domains.
+    zones: Option<fastrand::Rng>,
     /// The windows that there may be, and those that there are.
     all_times: &'static [Times],
     times: Times,
@@ -150,6 +163,8 @@ struct Model {
     sick: BTreeSet<String>,
     strategy: Strategy,
     canary: Option<Canary>,
+    /// The zones that come first, if one comes after the other.
+    order: Option<Vec<&'static str>>,
     /// A user lets every revision go on from its canaries.
     approves: bool,
     /// The revision that has passed its canary, as the status has it.
@@ -255,11 +270,12 @@ fn template(random: &mut fastrand::Rng) -> PodTemplate {
 }
 
 impl Model {
-    fn new(seed: u64, mutant: Option<Mutant>, has_canaries: bool) -> Self {
+    fn new(seed: u64, mutant: Option<Mutant>, has_canaries: bool, has_domains: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let trial = has_canaries.then(|| fastrand::Rng::with_seed(!seed));
         let has_upkeep = has_canaries && !FOUND_WITH_CANARIES.contains(&seed);
         let upkeep = has_upkeep.then(|| fastrand::Rng::with_seed(seed.rotate_left(32)));
+        let zones = has_domains.then(|| fastrand::Rng::with_seed(seed.rotate_left(16)));
         let placements = NAMES.map(|name| {
             let placement = Placement::from_template(Some(&template(&mut random)));
             (name, Arc::new(placement))
@@ -281,6 +297,7 @@ impl Model {
                 &[&[]]
             },
             times: &[],
+            zones,
             mutant,
             now: at(NOW),
             nodes: Vec::new(),
@@ -289,6 +306,7 @@ impl Model {
             sick: BTreeSet::new(),
             strategy: world(vec![], vec![]).strategy,
             canary: None,
+            order: None,
             approves: false,
             promoted: None,
             canaries: None,
@@ -342,7 +360,9 @@ impl Model {
             "ssd"
         };
         let tainted = !ready && one_in(&mut self.random, 2);
+        let zone = self.zone();
         self.nodes.push(NodeView {
+            labels: labels(disk, zone),
             uid,
             created: self.now,
             not_ready_since: (!ready).then_some(self.now),
@@ -352,8 +372,14 @@ impl Model {
             } else {
                 Box::default()
             },
-            ..with_disk(name, disk)
+            ..node(name)
         });
+    }
+
+    /// A zone at random, or none.
+    fn zone(&mut self) -> Option<&'static str> {
+        let random = self.zones.as_mut()?;
+        ["a", "b", "c"].get(random.usize(0..4)).copied()
     }
 
     fn update(&self) -> &'static str {
@@ -385,6 +411,32 @@ impl Model {
         let nth = usize::try_from(self.next_uid).unwrap();
         self.times = self.all_times[nth % self.all_times.len()];
         self.change_canary();
+        self.change_domains();
+    }
+
+    fn change_domains(&mut self) {
+        let Some(random) = &mut self.zones else {
+            return;
+        };
+        let mut order = vec!["a", "b", "c"];
+        random.shuffle(&mut order);
+        order.truncate(random.usize(0..4));
+        self.order = Some(order).filter(|_| !one_in(random, 3));
+    }
+
+    /// The domains as the operator has them.
+    fn mutated_domains(&self) -> Option<Arc<Domains>> {
+        let order = self.order.as_ref().filter(|_| self.undone.is_none())?;
+        match self.mutant {
+            Some(Mutant::DomainsIgnored) => None,
+            Some(Mutant::OrderIgnored) => Some(by_zone(&[])),
+            Some(Mutant::NextDomainBegins) => {
+                let (pods, known, last) = (self.known(), self.known_revisions(), self.last());
+                let case = self.case(&pods, &known, &last);
+                case.is_turn_behind().then(|| by_zone(order))
+            }
+            _ => Some(by_zone(order)),
+        }
     }
 
     fn returns(&self) -> bool {
@@ -605,7 +657,8 @@ impl Model {
                 } else {
                     "ssd"
                 };
-                self.nodes[at].labels = with_disk("x", disk).labels;
+                let zone = self.zone();
+                self.nodes[at].labels = labels(disk, zone);
             }
             13 if count > 0 && self.nodes[at].not_ready_since.is_none() => {
                 self.nodes[at].taints = match self.random.u32(0..4) {
@@ -805,6 +858,7 @@ impl Model {
         let newest = self.placements[update].clone();
         self.mutate(&mut strategy, &mut update_since);
         let canary = self.mutated_canary();
+        let domains = self.mutated_domains();
         if self.is(Mutant::ExcludedNodesLosePodsAtOnce) {
             for known in believed.values_mut() {
                 known.placement = newest.clone();
@@ -839,6 +893,7 @@ impl Model {
             canary: canary.as_ref(),
             approved: self.is_approved(),
             gate: self.gate(revisions),
+            domains: domains.as_ref(),
         };
         for node in self.nodes.iter().chain(&self.shown_nodes) {
             let is_it = |other: &&NodeView| other.name == node.name;
@@ -1047,6 +1102,8 @@ impl Model {
             approved: self.is_approved(),
             is_outside: self.is_outside(),
             canaries: self.canaries.as_ref(),
+            order: self.order.as_deref().filter(|_| self.undone.is_none()),
+            turn: OnceCell::new(),
         }
     }
 
@@ -1383,12 +1440,24 @@ impl Model {
     }
 }
 
+/// The labels of a node, in order of their keys.
+fn labels(disk: &str, zone: Option<&str>) -> Box<[(Box<str>, Box<str>)]> {
+    let mut labels: Vec<(Box<str>, Box<str>)> = vec![("disk".into(), disk.into())];
+    labels.extend(zone.map(|zone| ("zone".into(), zone.into())));
+    labels.into()
+}
+
 fn tainted_like(key: &str, effect: &str) -> Box<[Taint]> {
     tainted("x", key, effect).taints
 }
 
-fn run(seed: u64, mutant: Option<Mutant>, has_canaries: bool) -> Result<(), Fault> {
-    let mut model = Model::new(seed, mutant, has_canaries);
+fn run(
+    seed: u64,
+    mutant: Option<Mutant>,
+    has_canaries: bool,
+    has_domains: bool,
+) -> Result<(), Fault> {
+    let mut model = Model::new(seed, mutant, has_canaries, has_domains);
     for _ in 0..40 {
         for _ in 0..model.random.u32(0..3) {
             model.disturb();
@@ -1452,18 +1521,18 @@ const FOUND_WITH_CANARIES: [u64; 1] = [104_207_257_800_148];
 
 #[test]
 fn whatever_happens_the_limits_hold_and_the_cluster_converges() {
-    let run = |seed, has_canaries| {
-        if let Err(Fault(fault)) = run(seed, None, has_canaries) {
+    let run = |seed, has_canaries, has_domains| {
+        if let Err(Fault(fault)) = run(seed, None, has_canaries, has_domains) {
             panic!("SEED={seed}: {fault}");
         }
     };
     for seed in FOUND {
-        run(seed, false);
+        run(seed, false, false);
     }
     for seed in FOUND_WITH_CANARIES {
-        run(seed, true);
+        run(seed, true, false);
     }
-    parallel_cases(lengths::rollout_model(), |seed| run(seed, true));
+    parallel_cases(lengths::rollout_model(), |seed| run(seed, true, true));
 }
 
 #[test]
@@ -1471,8 +1540,10 @@ fn every_mutant_is_caught() {
     let first = seed("the histories of every mutant") >> 16;
     for mutant in MUTANTS {
         let mut seeds = first..first + 3_000;
-        let is_caught =
-            |seed: &u64| run(*seed, Some(mutant), true).is_err() && run(*seed, None, true).is_ok();
+        let is_caught = |seed: &u64| {
+            let run = |mutant| run(*seed, mutant, true, true);
+            run(Some(mutant)).is_err() && run(None).is_ok()
+        };
         let caught = seeds.find(is_caught);
         let rounds = caught.map(|seed| seed - first + 1);
         println!("{mutant:?}: caught after {rounds:?} histories");

@@ -2,6 +2,7 @@
 //! alone and not from the code that decides. `pods` are those that the operator knows of: there is
 //! no allowance for anything.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use super::*;
@@ -34,6 +35,10 @@ pub(super) struct Case<'a> {
     pub(super) is_outside: bool,
     /// The canaries that the decision names.
     pub(super) canaries: Option<&'a BTreeSet<String>>,
+    /// The zones that come first, if the revision is to reach one after the other.
+    pub(super) order: Option<&'a [&'static str]>,
+    /// See [`Case::turn`].
+    pub(super) turn: OnceCell<Option<(usize, String)>>,
 }
 
 /// A promise that was broken.
@@ -136,9 +141,13 @@ impl Case<'_> {
             "a node waits while {total} nodes are unavailable, limit {limit}"
         );
         let mut surges = 0;
+        let mut steps = &paid | &tried;
         for create in &decision.create {
-            surges += usize::from(self.check_create(create, stopped, surge)?);
+            let begins = self.check_create(create, stopped, surge)?;
+            surges += usize::from(begins);
+            steps.extend(begins.then_some(&create.node));
         }
+        self.check_domains(&steps)?;
         let surging = self
             .nodes
             .iter()
@@ -150,6 +159,27 @@ impl Case<'_> {
         );
         if observed.complete {
             self.check_complete(stopped)?;
+        }
+        Ok(())
+    }
+
+    /// While nodes of two domains are to get the newest revision and could, only those of the first one are worked on.
+    fn check_domains(&self, steps: &BTreeSet<&String>) -> Result<(), Fault> {
+        let could = |node: &&NodeView| {
+            let takes_pods = self.eligibility(self.update, node) == Eligibility::Run
+                && node.not_ready_since.is_none()
+                && !node.in_maintenance;
+            takes_pods && self.is_behind(node) && !self.is_partitioned(node)
+        };
+        let first = self.nodes.iter().filter(could);
+        let first = first.map(|node| self.domain(node)).min();
+        for node in self.nodes.iter().filter(|node| steps.contains(&node.name)) {
+            let comes_later = first.is_some_and(|first| self.domain(node) > first);
+            ensure!(
+                !self.goes_by_domain() || !comes_later,
+                "{} before {first:?}",
+                node.name
+            );
         }
         Ok(())
     }
@@ -427,14 +457,95 @@ impl Case<'_> {
         (had_older || !self.joined(node)) && self.kept(node, false).is_some()
     }
 
-    /// Every node under `paused`, an auto-pause or outside the windows, the last by name under `partition`, and all but the
-    /// canaries.
+    /// Of which zone a node is, and when that comes: first those that the order has, then others by name, then the nodes
+    /// without one.
+    fn domain<'b>(&self, node: &'b NodeView) -> (usize, &'b str) {
+        let order = self.order.unwrap_or_default();
+        match node.label("zone") {
+            Some(zone) => {
+                let place = order.iter().position(|first| *first == zone);
+                (place.unwrap_or(100), zone)
+            }
+            None => (101, ""),
+        }
+    }
+
+    /// Not the way back, nor before the canary is over.
+    fn goes_by_domain(&self) -> bool {
+        let is_rolled_out = self.update != self.current && !self.strategy.on_delete;
+        self.order.is_some() && is_rolled_out && !self.is_on_canary()
+    }
+
+    /// The domain whose nodes may get the newest revision: the first one that is not finished, if any node is left for the
+    /// roll-out to reach.
+    fn turn(&self) -> Option<(usize, &str)> {
+        let turn = self.turn.get_or_init(|| {
+            let open = self.nodes.iter().filter(|node| self.is_open(node));
+            let open: Vec<&NodeView> = open.collect();
+            let is_left = open.iter().any(|node| self.is_behind(node));
+            let first = open.into_iter().map(|node| self.domain(node)).min();
+            let first = first.filter(|_| is_left && self.goes_by_domain());
+            first.map(|(place, zone)| (place, zone.to_owned()))
+        });
+        turn.as_ref().map(|(place, zone)| (*place, zone.as_str()))
+    }
+
+    /// Whether a node of that domain is still to get the newest revision.
+    pub(super) fn is_turn_behind(&self) -> bool {
+        let mut nodes = self.open_in_turn();
+        nodes.any(|node| self.is_behind(node))
+    }
+
+    fn open_in_turn(&self) -> impl Iterator<Item = &NodeView> {
+        let nodes = self.nodes.iter().filter(move |node| self.is_open(node));
+        nodes.filter(move |node| self.turn() == Some(self.domain(node)))
+    }
+
+    /// Whether its domain is not finished because of the node: a roll-out may touch it, and it does not have an available
+    /// pod of the newest revision and no other. Not so if it joined, is held by the partition, is in maintenance, has been
+    /// NotReady for a minute, or has the newest revision and was unavailable long before that.
+    fn is_open(&self, node: &NodeView) -> bool {
+        let is_excluded = self.is_excluded(node);
+        let newest = self.eligibility(self.update, node);
+        let own = self.older(node).map(|own| self.eligibility(own, node));
+        let eligibility = own.filter(|_| is_excluded).unwrap_or(newest);
+        let touched = matches!(eligibility, Eligibility::Run | Eligibility::Down) || is_excluded;
+        let is_old = |pod: &PodView| pod.revision != self.update && pod.ended.is_none();
+        let done = node.not_ready_since.is_none()
+            && !self.on(node).any(is_old)
+            && self.on(node).any(|pod| self.is_available(pod));
+        if !touched || done || self.is_lost(node) {
+            return false;
+        }
+        if self.is_behind(node) {
+            return !self.is_partitioned(node);
+        }
+        let counts = match eligibility {
+            Eligibility::Run | Eligibility::Down => true,
+            Eligibility::Cordoned => self.on(node).next().is_some(),
+            Eligibility::Keep | Eligibility::Leave => false,
+        };
+        let dark = counts && node.ready_from.is_some() && !self.is_served(node);
+        !self.joined(node) && !(dark && self.is_forgiven(node))
+    }
+
+    /// Whether the node is of a domain that waits for another one, and its old pod was not taken before.
+    fn is_later(&self, node: &NodeView) -> bool {
+        let last = self.last.get(&node.name);
+        let is_taken = last.is_some_and(|last| last.outdated_by.as_deref() == Some(self.update));
+        let is_gone = |pod: &PodView| pod.deleting || pod.revision == self.update;
+        let is_begun = is_taken && self.on(node).all(is_gone);
+        self.turn().is_some_and(|turn| self.domain(node) > turn) && !is_begun
+    }
+
+    /// Every node under `paused`, an auto-pause or outside the windows, the last by name under `partition`, those of later
+    /// domains, and all but the canaries.
     fn is_kept_back(&self, node: &NodeView, stopped: bool) -> bool {
         let waits = self
             .canaries
             .is_some_and(|canaries| !canaries.contains(&node.name));
         let stops = stopped || self.has_no_node() || self.freeze.is_some();
-        let waits = waits || self.is_outside;
+        let waits = waits || self.is_outside || self.is_later(node);
         self.strategy.paused || stops || waits || self.is_partitioned(node)
     }
 
@@ -657,13 +768,14 @@ impl Case<'_> {
         self.nodes.iter().filter(under_way).count()
     }
 
-    /// `maxUnavailable` and `maxSurge` in nodes.
+    /// `maxUnavailable` and `maxSurge` in nodes: of the domain whose turn it is, if there are several.
     pub(super) fn limits(&self) -> (usize, usize) {
-        let counted = self
-            .nodes
-            .iter()
-            .filter(|node| self.is_counted(node))
-            .count();
+        let is_of_turn = |node: &&NodeView| {
+            let turn = self.turn();
+            turn.is_none_or(|turn| self.domain(node) == turn)
+        };
+        let counted = self.nodes.iter().filter(is_of_turn);
+        let counted = counted.filter(|node| self.is_counted(node)).count();
         let nodes = |amount: Amount| match amount {
             Amount::Nodes(nodes) => nodes as usize,
             Amount::Percent(percent) => (counted * percent as usize).div_ceil(100),
@@ -687,16 +799,20 @@ impl Case<'_> {
 
     /// The nodes that should serve and do not, whether or not the limit counts them.
     pub(super) fn dark(&self, stopped: bool) -> BTreeSet<String> {
-        let serves = |node: &NodeView, pod: &PodView| {
+        let nodes = self.nodes.iter().filter(|node| self.counts(node, stopped));
+        let dark = nodes.filter(|node| !self.is_served(node));
+        dark.map(|node| node.name.clone()).collect()
+    }
+
+    fn is_served(&self, node: &NodeView) -> bool {
+        let serves = |pod: &PodView| {
             let is_old = is_live(pod) && pod.revision != self.update;
             let silent = node
                 .not_ready_since
                 .is_some_and(|since| since >= pod.created);
             (self.is_available(pod) && !silent) || (is_old && pod.ready_since.is_some())
         };
-        let nodes = self.nodes.iter().filter(|node| self.counts(node, stopped));
-        let dark = nodes.filter(|node| !self.on(node).any(|pod| serves(node, pod)));
-        dark.map(|node| node.name.clone()).collect()
+        self.on(node).any(serves)
     }
 
     /// Whether the node should serve, or served before it went down.
@@ -762,11 +878,13 @@ impl Case<'_> {
             let eligibility = own.filter(|_| self.is_excluded(node)).unwrap_or(newest);
             matches!(eligibility, Eligibility::Run | Eligibility::Down) && !node.in_maintenance
         };
-        let failing = self.nodes.iter().filter(touched);
-        let failing = failing.filter(|node| self.on(node).any(|pod| fails(node, pod)));
+        let fails = |node: &NodeView| touched(&node) && self.on(node).any(|pod| fails(node, pod));
+        // If nothing else is left in a domain, the next one would wait for ever.
+        let is_stuck = self.turn().is_some() && self.open_in_turn().all(fails);
+        let failing = self.nodes.iter().filter(|node| fails(node));
         // A canary that fails is enough.
         let limit = self.canaries.map_or(limit, |_| 1);
-        let enough = failing.count() >= limit.max(1);
+        let enough = is_stuck || failing.count() >= limit.max(1);
         let is_left = self.nodes.iter().any(|node| self.is_behind(node));
         let stops = enough && is_left && !self.strategy.on_delete;
         let was_stopped = self.was_stopped.is_some_and(|failed| {

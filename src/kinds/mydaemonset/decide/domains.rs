@@ -1,0 +1,234 @@
+//! One topology domain after the other: of which domain a node is, which comes first, and whose turn it is.
+//!
+//! That follows from the nodes and their pods alone, and not from what is held: a domain that waits is judged as if it did
+//! not. A node of a finished domain that is to get the revision after all, such as one that is uncordoned, has that domain
+//! take its turn again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::node::OnNode;
+use super::observed::InDomain;
+use crate::kinds::mydaemonset::crd::MyDaemonSetSpec;
+use crate::kinds::mydaemonset::observe::node::NodeView;
+
+/// How many values `order` may have.
+pub(crate) const MAX_ORDER: usize = 100;
+/// The place of the nodes without the label: the last.
+const UNLABELLED: usize = usize::MAX;
+
+/// The place of a domain, and the value of its label: the lowest has its turn first.
+pub type Rank<'a> = (usize, &'a str);
+
+/// `spec.updateStrategy.rollingUpdate.topologyKey` and `order`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domains {
+    key: String,
+    order: Vec<String>,
+}
+
+impl Domains {
+    /// Those that a valid spec asks for, if it does.
+    pub fn from_spec(spec: &MyDaemonSetSpec) -> Option<Self> {
+        let rolling = spec.update_strategy.as_ref()?.rolling_update.as_ref()?;
+        Some(Self {
+            key: rolling.topology_key.clone()?,
+            order: rolling.order.clone().unwrap_or_default(),
+        })
+    }
+
+    /// The domain of a node. Those that `order` does not have come after it, by name.
+    pub fn rank<'a>(&self, node: &'a NodeView) -> Rank<'a> {
+        let Some(value) = node.label(&self.key) else {
+            return (UNLABELLED, "");
+        };
+        let place = self.order.iter().position(|first| first == value);
+        (place.unwrap_or(self.order.len()), value)
+    }
+
+    /// A domain in words, such as `zone b`.
+    pub fn name(&self, (place, value): Rank<'_>) -> String {
+        let key = self.key.rsplit('/').next().unwrap_or_default();
+        if place == UNLABELLED {
+            format!("nodes without {key}")
+        } else {
+            format!("{key} {value}")
+        }
+    }
+
+    /// The domain of that name, if one of the nodes is of it.
+    pub fn named<'a>(
+        &self,
+        name: &str,
+        nodes: impl Iterator<Item = &'a NodeView>,
+    ) -> Option<Rank<'a>> {
+        let mut ranks = nodes.map(|node| self.rank(node));
+        ranks.find(|rank| self.name(*rank) == name)
+    }
+}
+
+/// The name of the domain that a message about the roll-out begins with, if it does.
+pub fn name_in(message: &str) -> Option<&str> {
+    let (domain, _) = message.split_once(": ")?;
+    let (name, _) = domain.strip_suffix(')')?.split_once(" (")?;
+    Some(name)
+}
+
+impl fmt::Display for InDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} of {})", self.name, self.updated, self.nodes)
+    }
+}
+
+/// The domain whose nodes get the newest revision now. Those of later ones are held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    domains: Arc<Domains>,
+    place: usize,
+    value: Box<str>,
+}
+
+/// What the nodes of a domain come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Those that a percentage refers to.
+    pub(super) nodes: usize,
+    /// Those of them with a pod of the newest revision.
+    pub(super) updated: usize,
+    /// Those that the next domain waits for.
+    pub(super) open: usize,
+    /// Those of them that are still to get the newest revision.
+    pub(super) behind: usize,
+    /// Those of them that failed with it.
+    pub(super) failed: usize,
+}
+
+impl Turn {
+    /// The first domain that others wait for, if the newest revision is still to reach any node.
+    pub(super) fn first<'a>(
+        domains: &Arc<Domains>,
+        nodes: impl Iterator<Item = (&'a NodeView, Tally)>,
+    ) -> Option<(Self, Tally)> {
+        let mut all: BTreeMap<Rank<'_>, Tally> = BTreeMap::new();
+        for (node, tally) in nodes {
+            all.entry(domains.rank(node)).or_default().add(tally);
+        }
+        if all.values().all(|tally| tally.behind == 0) {
+            return None;
+        }
+        let mut all = all.into_iter();
+        let ((place, value), tally) = all.find(|(_, tally)| tally.open > 0)?;
+        let turn = Self {
+            domains: domains.clone(),
+            place,
+            value: value.into(),
+        };
+        Some((turn, tally))
+    }
+
+    /// Whether a node has to wait: one of a later domain does, unless the roll-out has already taken its old pod.
+    pub(super) fn holds(&self, on_node: &OnNode, update: &str) -> bool {
+        let node = on_node.node.as_deref();
+        let last = on_node.last.as_deref();
+        let is_taken = last.is_some_and(|last| last.outdated_by.as_deref() == Some(update));
+        let mut pods = on_node.pods.iter();
+        let is_begun = is_taken && pods.all(|pod| pod.deleting || pod.revision == update);
+        let own = node.map(|node| self.domains.rank(node));
+        own.is_some_and(|own| own > (self.place, &*self.value)) && !is_begun
+    }
+
+    /// The same for the status.
+    pub(super) fn observed(&self, tally: Tally) -> InDomain {
+        InDomain {
+            name: self.domains.name((self.place, &self.value)),
+            updated: tally.updated,
+            nodes: tally.nodes,
+        }
+    }
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.nodes += other.nodes;
+        self.updated += other.updated;
+        self.open += other.open;
+        self.behind += other.behind;
+        self.failed += other.failed;
+    }
+
+    /// Whether nothing but nodes that failed keeps the roll-out from the next domain.
+    pub(super) fn is_stuck(self) -> bool {
+        self.failed > 0 && self.failed == self.open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn domains(rolling: &Value) -> Option<Domains> {
+        let spec = json!({"updateStrategy": {"rollingUpdate": rolling}});
+        Domains::from_spec(&serde_json::from_value(spec).unwrap())
+    }
+
+    fn node(tier: Option<&str>) -> NodeView {
+        let label = tier.map(|tier| (Box::from("example.com/tier"), Box::from(tier)));
+        NodeView {
+            labels: label.into_iter().collect(),
+            ..NodeView::default()
+        }
+    }
+
+    #[test]
+    fn domains_come_in_the_order_of_the_spec_then_by_name_and_nodes_without_the_label_last() {
+        assert_eq!(domains(&json!({})), None);
+        let domains =
+            domains(&json!({"topologyKey": "example.com/tier", "order": ["test", "prod"]}))
+                .unwrap();
+        let mut nodes = [Some("b"), None, Some("prod"), Some(""), Some("test")].map(node);
+        nodes.sort_by(|a, b| domains.rank(a).cmp(&domains.rank(b)));
+        let names = nodes
+            .each_ref()
+            .map(|node| domains.name(domains.rank(node)));
+        let expected = [
+            "tier test",
+            "tier prod",
+            "tier ",
+            "tier b",
+            "nodes without tier",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn the_domain_is_read_from_the_message_that_it_is_written_to() {
+        let domains = domains(&json!({"topologyKey": "example.com/tier"})).unwrap();
+        for node in [node(Some("a")), node(None)] {
+            let (place, value) = domains.rank(&node);
+            let turn = Turn {
+                domains: Arc::new(domains.clone()),
+                place,
+                value: value.into(),
+            };
+            let of_it = turn.observed(Tally {
+                nodes: 3,
+                updated: 1,
+                ..Tally::default()
+            });
+            let message = format!("{of_it}: 5 of 9 nodes have revision x");
+            let name = name_in(&message).unwrap();
+            let nodes = [&node];
+            assert_eq!(domains.named(name, nodes.into_iter()), Some((place, value)));
+        }
+        for other in [
+            "5 of 9 nodes have revision x; not yet available on n (Terminating)",
+            "5 of 9 nodes have revision x; revision x excludes 1 node, which loses its pod (nodeSelector does not match: 1)",
+        ] {
+            assert_eq!(name_in(other), None);
+        }
+    }
+}
