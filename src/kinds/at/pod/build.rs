@@ -1,13 +1,12 @@
 //! Builds the pod of an At.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::names::{AT_UID, CONTAINER, GATE, HASH, pod_name};
 use crate::kinds::at::crd::{At, AtSpec};
 use crate::kinds::shared::command::escape;
+use crate::kinds::shared::go_json::as_go;
 use crate::kinds::shared::template::PodTemplate;
 use my_operator_runtime::reconcile::write::{self, MANAGED_BY, MANAGER};
 
@@ -36,34 +35,7 @@ pub(crate) fn hash(uid: &str, spec: &AtSpec) -> String {
         template,
         spec.active_deadline_seconds,
     ]);
-    let mut text = String::new();
-    canonical(&matters, &mut text);
-    format!("{:x}", Sha256::digest(text))
-}
-
-/// JSON with sorted keys and no whitespace, whatever order the map of `serde_json` keeps.
-fn canonical(value: &Value, out: &mut String) {
-    match value {
-        Value::Array(items) => {
-            out.push('[');
-            for item in items {
-                canonical(item, out);
-                out.push(',');
-            }
-            out.push(']');
-        }
-        Value::Object(fields) => {
-            out.push('{');
-            for (key, item) in fields.iter().collect::<BTreeMap<_, _>>() {
-                canonical(&Value::from(key.as_str()), out);
-                out.push(':');
-                canonical(item, out);
-                out.push(',');
-            }
-            out.push('}');
-        }
-        plain => out.push_str(&plain.to_string()),
-    }
+    format!("{:x}", Sha256::digest(as_go(matters)))
 }
 
 /// The pod of an At whose spec is defaulted and valid (see [`my_operator_admission::rules::decode_and_validate`]):
