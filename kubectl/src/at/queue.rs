@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write as _};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use jiff::Timestamp;
+use my_operator_admission::text::cut;
 
 use super::moment::Clock;
 use super::object::{self, Item, Selection};
@@ -142,11 +143,9 @@ impl Queue {
     }
 
     fn command_cell(&self, command: &str) -> String {
-        match command.char_indices().nth(MAX_COMMAND) {
-            Some((end, _)) if self.output != Some(Format::Wide) => {
-                format!("{}...", command.get(..end).unwrap_or_default())
-            }
-            _ => command.to_owned(),
+        match self.output {
+            Some(Format::Wide) => command.to_owned(),
+            _ => cut(command, MAX_COMMAND),
         }
     }
 

@@ -6,6 +6,7 @@ use my_operator::kinds::mydaemonset::names::{
     CHANGE_CAUSE_ANNOTATION, CHANGED_FROM_ANNOTATION, REVISION_LABEL,
 };
 use my_operator::kinds::mydaemonset::revision::{Content, since};
+use my_operator_admission::text::cut;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -131,7 +132,8 @@ pub(crate) fn replaced<'a>(history: &'a [Revision], revision: &'a Revision) -> R
 
 /// What is said of a revision that replaced the one of that hash, which is no longer there.
 pub(crate) fn gone(hash: &str) -> String {
-    format!("changed from {}, which is no longer kept", cut(hash))
+    let hash = cut(hash, MAX_CAUSE_LEN);
+    format!("changed from {hash}, which is no longer kept")
 }
 
 /// The table of all revisions. Without a recorded cause, what a revision changed is its cause.
@@ -152,7 +154,7 @@ pub(crate) fn table(history: &[Revision], object: &Object, now: DateTime<Utc>) -
             revision
                 .since
                 .map_or("<unknown>".to_owned(), |since| age(now - since)),
-            cut(&cause.unwrap_or_else(|| "<none>".to_owned())),
+            cut(cause.as_deref().unwrap_or("<none>"), MAX_CAUSE_LEN),
         ]);
     }
     rows
@@ -185,13 +187,6 @@ fn summary(changes: &[Change]) -> String {
     }
     let texts: Vec<String> = changes.iter().map(Change::to_string).collect();
     texts.join("; ")
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_CAUSE_LEN) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 /// An age as kubectl writes it: `42s`, `5m7s`, `3h5m`, `2d3h`, `40d`, `2y18d`.
@@ -443,9 +438,10 @@ pub(crate) mod tests {
     #[test]
     fn a_long_cause_is_cut() {
         let text = "ü".repeat(300);
-        let short = cut(&text);
-        assert_eq!(short.chars().count(), MAX_CAUSE_LEN + 3);
-        assert_eq!(cut("short"), "short");
+        let kept = "ü".repeat(MAX_CAUSE_LEN);
+        let said = |hash: &str| format!("changed from {hash}, which is no longer kept");
+        assert_eq!(gone(&text), said(&format!("{kept}...")));
+        assert_eq!(gone("short"), said("short"));
     }
 
     #[test]
