@@ -8,6 +8,7 @@ use kube::Resource as _;
 use kube::core::params::WatchParams;
 use kube::core::{Request, WatchEvent};
 use my_operator::kinds::at::crd::{At, AtObject};
+use my_operator_client::backoff::Exponential;
 use tokio::sync::mpsc::Sender;
 use tokio::time;
 
@@ -18,18 +19,20 @@ use crate::connection::{Connection, Failure};
 /// The server ends a watch after this time, so that a silent one is noticed.
 const WATCH_SECONDS: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(75);
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const MAX_PAUSE: Duration = Duration::from_secs(10);
+const PAUSES: Exponential = Exponential {
+    first: Duration::from_millis(500),
+    max: Duration::from_secs(10),
+};
 
 /// Reports every state of the object, until it is gone or over, or the receiver is.
 pub(super) async fn run(connection: Connection, name: String, sender: Sender<News>) {
     let mut uid: Option<String> = None;
-    let mut pause = FIRST_PAUSE;
+    let mut failures = 0;
     loop {
         let failure = match look(&connection, &name, &mut uid, &sender).await {
             Ok(Next::End) => return,
             Ok(Next::Again) => {
-                pause = FIRST_PAUSE;
+                failures = 0;
                 continue;
             }
             Err(failure) => failure,
@@ -43,8 +46,8 @@ pub(super) async fn run(connection: Connection, name: String, sender: Sender<New
         if sender.send(news).await.is_err() || ended {
             return;
         }
-        time::sleep(pause).await;
-        pause = (pause * 2).min(MAX_PAUSE);
+        time::sleep(PAUSES.after(failures)).await;
+        failures += 1;
     }
 }
 

@@ -12,6 +12,7 @@ use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
 use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
+use my_operator_client::backoff::Exponential;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{self, MissedTickBehavior};
@@ -39,8 +40,11 @@ const MAX_BURST: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_secs(1);
 /// What failing pods said last, and why others are not Ready, is read again after this time.
 const LAST_LINES: Duration = Duration::from_secs(10);
-/// While there is no connection, the server is asked again after a pause that grows from the first to the second.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+/// While there is no connection, the server is asked again after these.
+const PAUSES: Exponential = Exponential {
+    first: Duration::from_millis(250),
+    max: Duration::from_secs(4),
+};
 
 /// Objects of one watch, by name. A relist replaces all of them at once.
 #[derive(Debug)]
@@ -357,12 +361,12 @@ async fn read_burst(
 
 /// Returns when the server answers, whatever it says: the watches find out what that means.
 async fn connected(connection: &Connection, name: &str) {
-    let (mut pause, max) = PAUSES;
+    let mut failures = 0;
     while let Err(failure) = cluster::get(connection, name).await
         && failure.is_passing()
     {
-        time::sleep(pause).await;
-        pause = (pause * 2).min(max);
+        time::sleep(PAUSES.after(failures)).await;
+        failures += 1;
     }
 }
 

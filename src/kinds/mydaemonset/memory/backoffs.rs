@@ -1,13 +1,18 @@
 //! The backoff of each step of a pass, and what is reported of its failures.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 
 use crate::kinds::mydaemonset::status::Refusal;
+use my_operator_client::backoff::Exponential;
 
-/// The longest pause after the API server rejected a pod.
-const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
+/// The pauses after the API server rejected a pod.
+const PAUSES: Exponential = Exponential {
+    first: Duration::from_secs(1),
+    max: Duration::from_mins(1),
+};
 
 /// A step of a pass. Each backs off by itself, so that a rejection of one does not block the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,10 +87,9 @@ impl Trouble {
         if let Some(known) = known.filter(same) {
             problem.refusal = known;
         }
-        // 2^6 s is beyond the longest pause.
         let pause = match problem.nature {
-            Nature::Failed => TimeDelta::zero(),
-            _ => TimeDelta::seconds(1 << count.min(6)).min(MAX_PAUSE),
+            Nature::Failed => Duration::ZERO,
+            _ => PAUSES.after(count),
         };
         Self {
             problem,
