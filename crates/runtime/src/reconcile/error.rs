@@ -92,9 +92,7 @@ impl Error {
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => match status.code {
                     403 => "Forbidden",
-                    404 if status.reason == "NotFound" => "NotFound",
-                    // Not about the object: the answer of a proxy, or of a path that is not served. (kube's `get_opt`
-                    // and `Status::is_not_found` take it for an answer about the object.)
+                    404 if self.is_not_found() => "NotFound",
                     404 => "Unreachable",
                     409 => "Conflict",
                     422 => "Invalid",
@@ -109,7 +107,14 @@ impl Error {
 
     /// Another client wrote first: an ordinary event. The watch delivers that write, and the next reconcile sees it.
     pub fn is_conflict(&self) -> bool {
-        self.category() == "Conflict"
+        self.status().is_some_and(|status| status.code == 409)
+    }
+
+    /// The object does not exist. A 404 without that reason is not about the object: it is the answer of a proxy, or of a
+    /// path that is not served. (kube's `get_opt` and `Status::is_not_found` take it for an answer about the object.)
+    pub fn is_not_found(&self) -> bool {
+        let status = self.status();
+        status.is_some_and(|status| status.code == 404 && status.reason == "NotFound")
     }
 
     /// A retry fails again until the object changes.
@@ -173,7 +178,7 @@ pub(super) fn retry_after(status: &Status) -> Option<Duration> {
 pub fn if_there<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(error) if error.category() == "NotFound" => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -221,8 +226,7 @@ where
         + DeserializeOwned,
 {
     let answer = call("write the status", object, request).await;
-    let is_missing = |error: &Error| error.category() == "NotFound";
-    if !answer.as_ref().is_err_and(is_missing) {
+    if !answer.as_ref().is_err_and(Error::is_not_found) {
         return answer;
     }
     let api = Api::<K>::namespaced(client.clone(), &object.namespace);

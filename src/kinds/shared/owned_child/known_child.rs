@@ -80,9 +80,10 @@ impl KnownChild {
     ) {
         let is_present = self.child.is_some();
         let may_replace = is_present && self.before_list.is_none();
+        let code = error.status().map(|status| status.code);
         let failed = FailedWrite {
             list_patch: may_replace.then(|| list_patch(&error)).flatten(),
-            name_may_be_taken: !is_present && matches!(error.category(), "Invalid" | "Conflict"),
+            name_may_be_taken: !is_present && matches!(code, Some(409 | 422)),
             refusal: error.refusal().map(str::to_owned),
         };
         self.failed = Some((failed, error));
