@@ -17,6 +17,10 @@ pub(crate) struct WatchedStatus {
     pub(crate) phase: String,
     /// Of a pod: why it is in that phase, such as Evicted.
     pub(crate) reason: String,
+    /// Of a pod: more about that reason.
+    pub(crate) message: String,
+    /// Of a pod: when its kubelet took it up.
+    pub(crate) start_time: Option<String>,
     pub(crate) conditions: Vec<WatchedCondition>,
     /// Of a pod: its ordinary containers.
     pub(crate) container_statuses: Vec<WatchedContainer>,
@@ -48,6 +52,8 @@ pub(crate) struct WatchedCondition {
     pub(crate) type_: String,
     /// True, False or Unknown.
     pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
     /// When the status last changed.
     #[serde(deserialize_with = "raw::time")]
     pub(crate) last_transition_time: Option<DateTime<Utc>>,
@@ -57,6 +63,7 @@ pub(crate) struct WatchedCondition {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct WatchedContainer {
+    pub(crate) name: String,
     /// How often the kubelet restarted it.
     pub(crate) restart_count: i32,
     pub(crate) state: WatchedState,
@@ -70,6 +77,8 @@ pub(crate) struct WatchedContainer {
 pub(crate) struct WatchedState {
     /// It waits, and for what.
     pub(crate) waiting: Option<WatchedReason>,
+    /// It runs. Nothing of that is read.
+    pub(crate) running: Option<WatchedReason>,
     /// It has ended, and how.
     pub(crate) terminated: Option<WatchedReason>,
 }
@@ -80,8 +89,12 @@ pub(crate) struct WatchedState {
 pub(crate) struct WatchedReason {
     /// CamelCase, such as `CrashLoopBackOff`.
     pub(crate) reason: String,
+    /// More about that, or the termination message.
+    pub(crate) message: String,
     /// With which code it ended.
     pub(crate) exit_code: i32,
+    /// The signal that ended it, if the runtime reports it.
+    pub(crate) signal: Option<i32>,
     /// When it ended.
     #[serde(deserialize_with = "raw::time")]
     pub(crate) finished_at: Option<DateTime<Utc>>,

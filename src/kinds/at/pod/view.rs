@@ -5,12 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
 use super::names::{AT_UID, CONTAINER, GATE, HASH};
-use super::object::{
-    PodObject, RawCondition, RawGate, RawSpec, RawStatus, RawTerminated, RawWaiting,
-};
+use super::object::{PodObject, RawGate, RawSpec};
 use crate::kinds::at::conditions::{NOT_SCHEDULED, OTHER_CONTAINERS_RUNNING};
 use crate::kinds::at::crd::At;
 use crate::kinds::at::message::{head, tail};
+use crate::kinds::shared::watched::{WatchedCondition, WatchedReason, WatchedStatus};
 
 /// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -27,11 +26,11 @@ pub(crate) enum PodPhase {
 }
 
 impl PodPhase {
-    fn from_text(phase: Option<&str>) -> Self {
+    fn from_text(phase: &str) -> Self {
         match phase {
-            Some("Running") => Self::Running,
-            Some("Succeeded") => Self::Succeeded,
-            Some("Failed") => Self::Failed,
+            "Running" => Self::Running,
+            "Succeeded" => Self::Succeeded,
+            "Failed" => Self::Failed,
             _ => Self::Pending,
         }
     }
@@ -115,19 +114,18 @@ impl PodView {
             mut status,
         } = pod;
         let may_restart = may_restart(&spec);
-        let conditions = Conditions::from_list(status.conditions.take().unwrap_or_default());
+        let conditions = Conditions::from_list(std::mem::take(&mut status.conditions));
         let mut containers = Containers::take(&mut status, &spec);
         let gates = spec.scheduling_gates.unwrap_or_default();
         let gate = gates.iter().position(|gate| gate.name == GATE);
         // A pod that is being deleted is about to end, whatever its node reports.
         let deleting = metadata.deletion_timestamp.is_some();
-        let phase = status.phase.as_deref();
-        let silent = phase == Some("Running") && !deleting && conditions.is_node_silent();
+        let phase = PodPhase::from_text(&status.phase);
+        let silent = phase == PodPhase::Running && !deleting && conditions.is_node_silent();
         let bound =
             spec.node_name.is_some_and(|node| !node.is_empty()) || status.start_time.is_some();
         let unscheduled = conditions.unscheduled;
         let unscheduled = unscheduled.and_then(|condition| unscheduled_wait(condition, &gates));
-        let phase = PodPhase::from_text(phase);
         let waiting = match phase {
             PodPhase::Succeeded | PodPhase::Failed => None,
             _ if gate.is_some() => None,
@@ -136,13 +134,14 @@ impl PodView {
                 .or_else(|| Some(containers.unstarted(bound))),
             PodPhase::Running => (containers.outlived()).or_else(|| silent.then(node_not_ready)),
         };
-        let started = status.start_time.and_then(|time| time.0);
+        let started = status.start_time;
+        let started = started.and_then(|text| DateTime::parse_from_rfc3339(&text).ok());
+        let started = started.map(|time| time.to_utc());
         // A pod that was ended by a kubelet or by the loss of its node has a reason of its own, or
         // that of its disruption (Kubernetes' KEP-3329).
-        let own_reason = status.reason.filter(|reason| !reason.is_empty());
-        let (reason, message) = match (own_reason, conditions.disrupted) {
-            (None, Some(disrupted)) => (disrupted.reason, disrupted.message),
-            (reason, _) => (reason, status.message),
+        let (reason, message) = match conditions.disrupted {
+            Some(disrupted) if status.reason.is_empty() => (disrupted.reason, disrupted.message),
+            _ => (status.reason, status.message),
         };
         let owners = metadata.owner_references.unwrap_or_default();
         let is_controller = |owner: &OwnerReference| owner.controller == Some(true);
@@ -162,8 +161,8 @@ impl PodView {
             stray_of: label.filter(|_| is_stray).map(Into::into),
             may_restart,
             phase,
-            reason: head(&reason.unwrap_or_default()),
-            message: head(&message.unwrap_or_default()),
+            reason: head(&reason),
+            message: head(&message),
             bound,
             scheduled: conditions.scheduled.or(started),
             ended: containers.ended,
@@ -211,22 +210,21 @@ impl PodView {
 }
 
 impl Ended {
-    fn new(container: String, init: bool, ended: RawTerminated) -> Self {
+    fn new(container: String, init: bool, ended: &WatchedReason) -> Self {
         // No more than a result uses: a message may have 4 KiB, and the pods of finished Ats stay.
-        let message = ended.message.unwrap_or_default();
-        let message = message.trim_end();
+        let message = ended.message.trim_end();
         Self {
             container,
             init,
             exit_code: ended.exit_code,
             signal: ended.signal.filter(|signal| *signal != 0),
-            reason: head(&ended.reason.unwrap_or_default()),
+            reason: head(&ended.reason),
             message: if ended.exit_code == 0 {
                 head(message)
             } else {
                 tail(message)
             },
-            finished_at: ended.finished_at.and_then(|time| time.0),
+            finished_at: ended.finished_at,
         }
     }
 
@@ -239,19 +237,19 @@ impl Ended {
 #[derive(Default)]
 struct Conditions {
     scheduled: Option<DateTime<Utc>>,
-    unscheduled: Option<RawCondition>,
-    disrupted: Option<RawCondition>,
-    ready: Option<RawCondition>,
-    containers_ready: Option<RawCondition>,
+    unscheduled: Option<WatchedCondition>,
+    disrupted: Option<WatchedCondition>,
+    ready: Option<WatchedCondition>,
+    containers_ready: Option<WatchedCondition>,
 }
 
 impl Conditions {
-    fn from_list(list: Vec<RawCondition>) -> Self {
+    fn from_list(list: Vec<WatchedCondition>) -> Self {
         let mut this = Self::default();
         for condition in list {
             match condition.type_.as_str() {
                 "PodScheduled" if condition.status == "True" => {
-                    this.scheduled = condition.since.and_then(|since| since.0);
+                    this.scheduled = condition.last_transition_time;
                 }
                 "PodScheduled" => this.unscheduled = Some(condition),
                 "DisruptionTarget" if condition.status == "True" => {
@@ -269,8 +267,7 @@ impl Conditions {
     /// Ready to False and changes nothing else (`MarkPodsNotReady`), while a kubelet derives Ready
     /// from `ContainersReady` and the readiness gates, and gives a reason.
     fn is_node_silent(&self) -> bool {
-        let unexplained = |c: &RawCondition| c.reason.as_deref().unwrap_or_default().is_empty();
-        let is_unready = |c: &RawCondition| c.status == "False" && unexplained(c);
+        let is_unready = |c: &WatchedCondition| c.status == "False" && c.reason.is_empty();
         self.ready.as_ref().is_some_and(is_unready)
             && self
                 .containers_ready
@@ -294,7 +291,7 @@ struct Containers {
 }
 
 impl Containers {
-    fn take(status: &mut RawStatus, spec: &RawSpec) -> Self {
+    fn take(status: &mut WatchedStatus, spec: &RawSpec) -> Self {
         let init_containers = spec.init_containers.as_deref().unwrap_or_default();
         let is_sidecar = |name: &str| {
             let mut all = init_containers.iter();
@@ -302,18 +299,18 @@ impl Containers {
         };
         let mut this = Self::default();
         for (init, list) in [
-            (false, status.container_statuses.take()),
-            (true, status.init_container_statuses.take()),
+            (false, std::mem::take(&mut status.container_statuses)),
+            (true, std::mem::take(&mut status.init_container_statuses)),
         ] {
-            for mut status in list.unwrap_or_default() {
-                let mut state = status.state.take().unwrap_or_default();
-                let blocked = state.waiting.take().and_then(blocking_wait);
+            for status in list {
+                let state = status.state;
+                let blocked = state.waiting.as_ref().and_then(blocking_wait);
                 this.blocked = this.blocked.or(blocked);
                 if init && is_sidecar(&status.name) {
                     continue;
                 }
                 match state.terminated {
-                    Some(ended) => this.ended.push(Ended::new(status.name, init, ended)),
+                    Some(ended) => this.ended.push(Ended::new(status.name, init, &ended)),
                     None if init => this.initializing = true,
                     None if status.name != CONTAINER => this.others.push(status.name),
                     None => this.runs = state.running.is_some(),
@@ -380,8 +377,8 @@ impl Containers {
 }
 
 /// A pod that the scheduler finds no node for, or ignores because of another client's gates.
-fn unscheduled_wait(condition: RawCondition, gates: &[RawGate]) -> Option<Waiting> {
-    let message = match condition.reason.as_deref()? {
+fn unscheduled_wait(condition: WatchedCondition, gates: &[RawGate]) -> Option<Waiting> {
+    let message = match condition.reason.as_str() {
         // The condition may be older than the removal of our gate.
         "SchedulingGated" if !gates.is_empty() && gates.iter().all(|gate| gate.name != GATE) => {
             let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
@@ -392,10 +389,10 @@ fn unscheduled_wait(condition: RawCondition, gates: &[RawGate]) -> Option<Waitin
         }
         "" | "SchedulingGated" => return None,
         // Unschedulable, SchedulerError, or the reason of another scheduler.
-        _ => condition.message.unwrap_or_default(),
+        _ => condition.message,
     };
     (condition.status == "False").then(|| Waiting {
-        reason: condition.reason.unwrap_or_default(),
+        reason: condition.reason,
         message: head(&message),
         usual: false,
     })
@@ -411,8 +408,8 @@ fn node_not_ready() -> Waiting {
 }
 
 /// A container that may wait forever.
-fn blocking_wait(waiting: RawWaiting) -> Option<Waiting> {
-    let reason = match waiting.reason?.as_str() {
+fn blocking_wait(waiting: &WatchedReason) -> Option<Waiting> {
+    let reason = match waiting.reason.as_str() {
         // Every container waits for these, usually not for long.
         "ContainerCreating" | "PodInitializing" | "" => return None,
         // The kubelet alternates between the two.
@@ -421,7 +418,7 @@ fn blocking_wait(waiting: RawWaiting) -> Option<Waiting> {
     };
     Some(Waiting {
         reason,
-        message: head(&waiting.message.unwrap_or_default()),
+        message: head(&waiting.message),
         usual: false,
     })
 }
@@ -659,9 +656,8 @@ mod tests {
         };
         let words = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
         let by_gc = words("DeletionByPodGC", "PodGC: node no longer exists");
-        assert_eq!(of(Value::Null, "True"), by_gc);
         assert_eq!(of(json!(""), "True"), by_gc);
-        assert_eq!(of(Value::Null, "False"), words("", "own words"));
+        assert_eq!(of(json!(""), "False"), words("", "own words"));
         assert_eq!(of(json!("Evicted"), "True"), words("Evicted", "own words"));
     }
 
