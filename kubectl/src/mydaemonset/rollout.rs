@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use chrono::Utc;
 use clap::{Args, Subcommand};
-use futures::TryStreamExt as _;
+use futures::StreamExt as _;
 use kube::api::DynamicObject;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher::watch_object;
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::cluster;
 use super::diff::diff;
@@ -24,6 +25,9 @@ use crate::terminal::{Table, ask, harmless};
 
 /// A patch that depends on what was read is tried again this often when the object changes meanwhile.
 const ATTEMPTS: usize = 5;
+
+/// While there is no connection, the server is asked again after this.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where `kubectl apply` keeps the file that it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -174,32 +178,15 @@ impl Status {
         if is_done || !self.watch {
             return Ok(0);
         }
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let events = watcher(cluster::api(connection), config).default_backoff();
-        let mut events = std::pin::pin!(events);
-        let mut is_listed = false;
-        loop {
-            let event = match events.try_next().await {
-                Ok(Some(event)) => event,
-                Ok(None) => return Ok(0),
+        let states = watch_object(cluster::api(connection), &name);
+        let mut states = std::pin::pin!(states);
+        while let Some(state) = states.next().await {
+            let object = match state {
+                Ok(object) => object.ok_or_else(cluster::deleted)?,
                 Err(error) => {
                     view::retried(connection, error)?;
+                    sleep(PAUSE).await;
                     continue;
-                }
-            };
-            let object = match event {
-                watcher::Event::Init => {
-                    is_listed = false;
-                    continue;
-                }
-                watcher::Event::InitDone if is_listed => continue,
-                watcher::Event::InitDone | watcher::Event::Delete(_) => {
-                    return Err(cluster::deleted());
-                }
-                watcher::Event::Apply(object) => object,
-                watcher::Event::InitApply(object) => {
-                    is_listed = true;
-                    object
                 }
             };
             let object = Object::decode(object).map_err(Failure::Message)?;
@@ -207,9 +194,10 @@ impl Status {
                 return Err(cluster::deleted());
             }
             if self.say(connection, &object, &mut said).await? {
-                return Ok(0);
+                break;
             }
         }
+        Ok(0)
     }
 
     /// Prints how far the roll-out is, where that changed. Returns whether it is done.
