@@ -11,6 +11,7 @@ use super::edit;
 use super::history::{Revision, history};
 use super::object::{Object, resource};
 use crate::connection::{Connection, Failure};
+use crate::print::none_in;
 
 /// Who the API server records as the one that changed a field.
 pub(super) const FIELD_MANAGER: &str = "kubectl-mydaemonset";
@@ -30,9 +31,22 @@ fn within(connection: &Connection, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(connection.client.clone(), namespace, &resource())
 }
 
-/// The same of all namespaces.
-pub(super) fn all(connection: &Connection) -> Api<DynamicObject> {
-    Api::all_with(connection.client.clone(), &resource())
+/// Those of the namespace, or of all. Says, as kubectl get does, that there are none.
+pub(super) async fn objects(
+    connection: &Connection,
+    all_namespaces: bool,
+) -> Result<Vec<DynamicObject>, Failure> {
+    let (api, namespace) = if all_namespaces {
+        let client = connection.client.clone();
+        (Api::all_with(client, &resource()), None)
+    } else {
+        (api(connection), Some(connection.namespace.as_str()))
+    };
+    let objects = list(connection, &api, None).await?;
+    if objects.is_empty() {
+        none_in(namespace)?;
+    }
+    Ok(objects)
 }
 
 /// The object of that name.

@@ -14,7 +14,6 @@ use super::cluster;
 use super::object::{Object, RESOURCE};
 use super::rollout::{full_name, named, reported};
 use crate::connection::{Connection, Failure};
-use crate::print::none_in;
 use crate::terminal::harmless;
 
 /// How often the status is read.
@@ -104,15 +103,7 @@ impl Which {
             }
             return Ok(found);
         }
-        let api = if self.all_namespaces {
-            cluster::all(connection)
-        } else {
-            cluster::api(connection)
-        };
-        let objects = cluster::list(connection, &api, None).await?;
-        if objects.is_empty() {
-            none_in((!self.all_namespaces).then_some(connection.namespace.as_str()))?;
-        }
+        let objects = cluster::objects(connection, self.all_namespaces).await?;
         let decode = |raw| Object::decode(raw).map_err(Failure::Message);
         Ok(objects.into_iter().map(decode).collect())
     }

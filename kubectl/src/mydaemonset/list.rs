@@ -12,7 +12,6 @@ use my_operator::kinds::mydaemonset::status::{
 use super::cluster;
 use super::object::{Object, UNOBSERVED};
 use crate::connection::{Connection, Failure};
-use crate::print::none_in;
 use crate::terminal::{self, Table};
 
 /// The states that need a user, the worst first.
@@ -30,14 +29,8 @@ const ROLLING: &str = "Rolling";
 
 /// Prints the table of the namespace, or of all.
 pub(super) async fn run(connection: &Connection, all_namespaces: bool) -> Result<u8, Failure> {
-    let api = if all_namespaces {
-        cluster::all(connection)
-    } else {
-        cluster::api(connection)
-    };
-    let objects = cluster::list(connection, &api, None).await?;
+    let objects = cluster::objects(connection, all_namespaces).await?;
     if objects.is_empty() {
-        none_in((!all_namespaces).then_some(connection.namespace.as_str()))?;
         return Ok(0);
     }
     let rows = objects.into_iter().map(Row::new).collect();
