@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use kube::core::Request;
 use kube::core::params::{GetParams, ListParams};
+use kube::core::{ObjectList, Request};
 use kube::{Resource as _, ResourceExt as _};
 use my_operator::kinds::at::crd::{At, AtObject, AtSpec, AtStatus, Ending, Phase};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{argv, moment};
@@ -128,20 +127,6 @@ pub(super) fn name(given: &str) -> Result<&str, Failure> {
     KIND.name(given).map_err(Failure::Message)
 }
 
-/// One page of a list, its objects unread.
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMetadata,
-    items: Vec<Box<RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMetadata {
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
-}
-
 /// Which objects a list is about.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
@@ -168,14 +153,14 @@ pub(super) async fn list(
         let built = request
             .list(&params)
             .map_err(|error| Failure::Message(error.to_string()))?;
-        let page = connection.client.request::<Page>(built).await;
-        let page = page.map_err(|error| connection.failure(error))?;
+        let page = connection.client.request(built).await;
+        let page: ObjectList<Box<RawValue>> = page.map_err(|error| connection.failure(error))?;
         for item in &page.items {
             each(item.get())?;
         }
-        match page.metadata.next.filter(|next| !next.is_empty()) {
-            Some(next) => params.continue_token = Some(next),
-            None => return Ok(()),
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(());
         }
     }
 }
