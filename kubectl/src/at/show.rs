@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use futures::AsyncReadExt as _;
+use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::core::subresource::LogParams;
@@ -68,19 +68,26 @@ pub(super) async fn log(connection: &Connection, given: &str) -> Result<u8, Fail
     let mut writer = LogWriter::new();
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        let read = stream.read(&mut buffer).await.map_err(|error| {
-            Failure::Unreachable(format!(
-                "The connection broke within the log: {}",
-                root(&error)
-            ))
-        })?;
-        let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
+        let bytes = next(&mut stream, &mut buffer).await?;
+        if bytes.is_empty() {
             break;
-        };
+        }
         writer.write(bytes)?;
     }
     writer.finish()?;
     Ok(0)
+}
+
+/// The next bytes of a log; none at its end.
+pub(super) async fn next<'a>(
+    log: &mut (impl AsyncRead + Unpin),
+    buffer: &'a mut [u8],
+) -> Result<&'a [u8], Failure> {
+    let read = log.read(buffer).await.map_err(|error| {
+        let cause = root(&error);
+        Failure::Unreachable(format!("The connection broke within the log: {cause}"))
+    })?;
+    Ok(buffer.get(..read).unwrap_or_default())
 }
 
 /// The name of the pod of the run, if it is still there.

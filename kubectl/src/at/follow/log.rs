@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::core::subresource::LogParams;
@@ -15,7 +14,7 @@ use super::resume::{Piece, Progress};
 use super::waiting;
 use crate::at::object::Item;
 use crate::at::show::{self, CONTAINER};
-use crate::connection::{Connection, Failure, root};
+use crate::connection::{Connection, Failure};
 
 /// A pod that is about to start is asked again after this time.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -188,16 +187,10 @@ impl Follower {
         let mut piece = Piece::new(&self.progress);
         let mut buffer = vec![0; 16 * 1024];
         loop {
-            let read = stream.read(&mut buffer).await;
-            let read = read.map_err(|error| {
-                Failure::Unreachable(format!(
-                    "The connection broke within the log: {}",
-                    root(&error)
-                ))
-            })?;
-            let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
+            let bytes = show::next(&mut stream, &mut buffer).await?;
+            if bytes.is_empty() {
                 return Ok(());
-            };
+            }
             // It has started, so it waits for nothing any more.
             if std::mem::take(&mut self.pod).reported.is_some() {
                 let _ = self.sender.send(News::PodWaits(None)).await;
