@@ -15,7 +15,7 @@ use my_operator_client::{ServerClock, explain};
 
 /// The time limit of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// That of a creation, which waits for the webhooks, for 10 s each.
+/// The time limit of a creation, which waits for the webhooks, for 10 s each.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// The API server, and its clock.
@@ -119,7 +119,7 @@ impl Cluster {
     /// The items with those labels (`a=b`).
     pub(super) async fn list(&self, resource: Resource<'_>, labels: &str) -> Fetched<Vec<Value>> {
         let labels = labels.replace('=', "%3D").replace(',', "%2C");
-        let path = format!("{}?labelSelector={labels}&limit=500", resource.path());
+        let path = format!("{}?labelSelector={labels}", resource.path());
         let list = self
             .send(resource.call("list"), Request::get(path), Vec::new())
             .await?;
