@@ -566,7 +566,7 @@ async fn logs_can_be_read_after_a_restart_of_the_fake_kubelet_and_at_another_por
     until_read("late").await;
     let before = port();
 
-    // What is no request of an API server, and what is not on a fake node.
+    // What no API server requests, and what is not on a fake node.
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff"] {
         let mut stream = TcpStream::connect(("127.0.0.1", before)).unwrap();
         stream.write_all(bytes).unwrap();

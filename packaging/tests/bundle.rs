@@ -282,7 +282,7 @@ fn a_bundle_has_the_chosen_kinds_alone() {
     assert_has(&["--kinds", &names.join(" ")], REGISTRY);
     assert_has(&["sample-kinds"], REGISTRY);
     let error = written(&["--kinds=memcached,cron"]).unwrap_err();
-    let words = "\"cron\" is no kind: the kinds are mydaemonset, at, memcached";
+    let words = "\"cron\" is not a kind: the kinds are mydaemonset, at, memcached";
     assert!(
         error.contains(words) && error.lines().count() == 1,
         "{error}"

@@ -86,7 +86,7 @@ async fn list(cluster: &Cluster, label: &str) -> [Fetched<Vec<Value>>; 2] {
     [mutating, validating]
 }
 
-/// That there is no configuration.
+/// Reports that there is no configuration.
 fn none(namespace: &str, own: bool) -> Finding {
     if own {
         let text = format!("none with label {LABEL} calls namespace {namespace}");

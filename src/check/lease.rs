@@ -50,7 +50,7 @@ pub(super) fn judge(
     let pod = holder.split('_').next().unwrap_or_default();
     match pods {
         Some(pods) if !pods.contains(&pod) => {
-            let text = format!("{holder} leads, which is no pod of the Deployment");
+            let text = format!("{holder} leads, which is not a pod of the Deployment");
             Finding::warning(CHECK, text).action("if no other operator is to run, stop it")
         }
         _ => Finding::passed(CHECK, format!("{holder}, renewed {} s ago", age.max(0))),

@@ -142,7 +142,7 @@ async fn repeat(
             Err(error) => client::explain(error.as_ref()),
         };
         if waits_for != shown {
-            // A closed stream is no fault: the report counts.
+            // A closed stream does not matter: the report counts.
             let _ = writeln!(progress, "waiting: {waits_for}");
             shown = waits_for;
         }

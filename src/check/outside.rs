@@ -1,5 +1,5 @@
 //! An operator outside of the cluster, as `make run` starts it. No Deployment has its settings, but its webhook
-//! configurations call a URL, or it holds the Lease and is no pod.
+//! configurations call a URL, or it holds the Lease and is not a pod.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ pub(super) async fn find(cluster: &Cluster, namespace: &str) -> Option<Outside> 
     seen(namespace, entries, holder)
 }
 
-/// Who holds the Lease, if it renews it in time and is no pod of the namespace.
+/// Who holds the Lease, if it renews it in time and is not a pod of the namespace.
 fn holder_outside(lease: &Value, pods: &[Value], now: DateTime<Utc>) -> Option<String> {
     let names = pods
         .iter()
@@ -54,7 +54,7 @@ fn seen(namespace: &str, entries: Fetched<Vec<Value>>, holder: Option<String>) -
         .filter_map(|it| it["clientConfig"]["url"].as_str());
     let sign = match (urls.next(), holder) {
         (Some(url), _) => format!("its webhooks are at {}", origin(url)),
-        (None, Some(holder)) => format!("{holder} leads, which is no pod"),
+        (None, Some(holder)) => format!("{holder} leads, which is not a pod"),
         (None, None) => return None,
     };
     let names = entries.iter().filter_map(|it| it["name"].as_str());

@@ -51,7 +51,7 @@ pub fn named(names: &str) -> Result<Vec<&'static Kind>, String> {
     let names = names.split(|it: char| it == ',' || it.is_whitespace());
     let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     for name in &names {
-        of_name(name).map_err(|words| format!("{name:?} is no kind: {words}"))?;
+        of_name(name).map_err(|words| format!("{name:?} is not a kind: {words}"))?;
     }
     Ok(among(&names))
 }

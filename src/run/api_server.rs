@@ -48,7 +48,7 @@ pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
 /// Checks that this version of Kubernetes is supported. A provider may write the minor as `33+`.
 ///
 /// # Errors
-/// When it is too old, or is no version.
+/// When it is too old, or not a version.
 pub fn new_enough(major: &str, minor: &str) -> anyhow::Result<()> {
     let digits = |text: &str| {
         let end = text

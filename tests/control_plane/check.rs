@@ -158,7 +158,7 @@ async fn each_fault_of_an_installation_is_one_line() {
     here.until_line("", &["✗ leader", "there is no Lease"], 1)
         .await;
 
-    // One operator, and all is well. It is no pod, which is worth a warning.
+    // One operator, and all is well. It is not a pod, which is worth a warning.
     let operator = here.operator("operator").await;
     here.until_well().await;
     let (said, _) = here.check("").await;

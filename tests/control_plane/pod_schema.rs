@@ -109,7 +109,7 @@ fn pruned(of: &str, schema: &Value, references: &mut BTreeSet<String>) -> Value 
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(fields) => fields,
-        other => panic!("{other} is no object"),
+        other => panic!("{other} is not an object"),
     }
 }
 

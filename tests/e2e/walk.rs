@@ -45,7 +45,7 @@ async fn the_samples_run_on_a_new_cluster_and_uninstalling_leaves_nothing() {
         .args(["check", "--wait=1m"])
         .env("KUBECONFIG", cluster.kubeconfig());
     let said = run(&mut check, "").await.good();
-    // The image's tag is no version; everything else is as it must be.
+    // The image's tag is not a version; everything else is as it must be.
     assert!(said.ends_with("0 failed, 0 with a warning\n"), "{said}");
     step("checked");
     // Without a program, a pod of the image checks, with the rights of config/check. It sees the served certificate.

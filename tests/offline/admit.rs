@@ -159,7 +159,7 @@ fn what_is_no_object_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
     let (code, _, err) = run(&["-f", &format!("{path}/a.yaml"), &values]);
     let said = format!("error: {values}:1: document 1: apiVersion not set, kind not set\n");
     assert_eq!((code, err), (2, said));
-    // Nothing else is there: that is no check.
+    // Nothing else is there: that does not count as a check.
     let (code, _, err) = run(&["-f", &format!("{path}/chart")]);
     assert_eq!(code, 2);
     assert_eq!(err, "error: no objects passed to admit\n");

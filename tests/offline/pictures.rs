@@ -94,7 +94,7 @@ fn checked(name: &str) -> Result<String, String> {
     if is_name {
         Ok(name.to_owned())
     } else {
-        Err(format!("{name:?} is no name"))
+        Err(format!("{name:?} is not a name"))
     }
 }
 
@@ -123,7 +123,7 @@ fn unescaped(text: &str) -> Result<String, String> {
     let mut plain = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let entity = piece.split_once(';');
-        let (entity, after) = entity.ok_or_else(|| format!("&{piece} is no entity"))?;
+        let (entity, after) = entity.ok_or_else(|| format!("&{piece} is not an entity"))?;
         plain.push(match entity {
             "amp" => '&',
             "lt" => '<',

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::checkout::{checkout, files, toolchain};
 use crate::make::{called_by, targets};
 
-/// What prepares a runner that is no container: the toolchain.
+/// What prepares a runner that is not a container: the toolchain.
 const TOOLCHAIN: [&str; 2] = ["rustup target add ", "cargo install --locked "];
 
 /// The workflows with their names.

@@ -54,7 +54,7 @@ const KEYS: &[&str] = &["a", "b", "example.com/c"];
 /// No label has such a key.
 const ODD_KEYS: &[&str] = &["", "-a", "a b", "/a", "a/b/c", "EXAMPLE.com/c"];
 const VALUES: &[&str] = &["1", "2", "10", "x", ""];
-/// Numbers at the edges, and what only looks like one. Some are no values of labels.
+/// Numbers at the edges, and what only looks like one. Some cannot be values of labels.
 const ODD_VALUES: &[&str] = &[
     "-3",
     "+4",

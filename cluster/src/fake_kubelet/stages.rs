@@ -24,7 +24,7 @@ pub(crate) const NODE_ANNOTATION: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 /// What programs and kernel of a fake node report as their version.
 const VERSION: &str = "fake";
 
-/// The termination message of a pod that ends without an annotation `message`: its exit code is no command's.
+/// The termination message of a pod that ends without an annotation `message`: its exit code is not a command's.
 const NOTHING_RAN: &str = "a fake node: nothing ran";
 
 /// How long a pod runs that ends by itself and has no annotation `run-seconds`.

@@ -671,13 +671,13 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let change = |action| Change::new(action, &pod, NODE_ADDRESS, ENDPOINT, now);
         let Change::Delete(params) = change(Action::Delete) else {
-            unreachable!("a delete is no status");
+            unreachable!("a delete, not a status");
         };
         let params: Value = serde_json::to_value(params).unwrap();
         assert_eq!(params["preconditions"], json!({"uid": "a"}));
         assert_eq!(params["gracePeriodSeconds"], json!(0));
         let Change::Status(patch) = change(Action::Start { ready: true }) else {
-            unreachable!("a status is no delete");
+            unreachable!("a status, not a delete");
         };
         assert_eq!(
             patch["metadata"],

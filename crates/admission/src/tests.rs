@@ -370,7 +370,7 @@ fn the_log_entry_of_a_request_is_one_line() {
             let made = log.clone();
             let format = tracing_subscriber::fmt()
                 .with_ansi(false)
-                // The first one is allowed: it is no operation that the rules judge.
+                // The first one is allowed: the rules do not judge that operation.
                 .with_max_level(tracing::Level::DEBUG)
                 .with_writer(move || made.clone());
             let subscriber: Box<dyn tracing::Subscriber + Send + Sync> = if json {

@@ -100,7 +100,7 @@ fn command(found: &Finding<'_>) -> String {
     let mut properties = Vec::new();
     let mut message = data(&found.message);
     if found.file == "-" {
-        // Standard input is no file that GitHub could show.
+        // GitHub could not show standard input.
         if let Some(number) = found.line {
             message = format!("line {number}: {message}");
         }
@@ -134,7 +134,7 @@ pub(crate) fn names(path: &Path) -> impl Iterator<Item = Cow<'_, str>> {
     })
 }
 
-/// Lines for a workflow that are no commands. GitHub's runner executes those of the old form, `##[error]`, anywhere in
+/// Lines for a workflow that are not commands. GitHub's runner executes those of the old form, `##[error]`, anywhere in
 /// a line. A line must come in one write.
 pub(crate) struct Inert<'a>(pub(crate) &'a mut dyn Write);
 

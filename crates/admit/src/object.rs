@@ -68,7 +68,7 @@ impl Rulebook {
     }
 }
 
-/// Checks a document: one object, or the items of a list. What is no object of Kubernetes is marked as such.
+/// Checks a document: one object, or the items of a list. What is not an object of Kubernetes is marked as such.
 pub fn judge(at: &Judged, node: &Node, books: &[Rulebook], now: DateTime<Utc>) -> Vec<Judged> {
     let mut judged = Vec::new();
     visit(at, node, None, books, now, &mut judged);

@@ -64,7 +64,7 @@ pub enum Outcome {
     Refused,
     /// It is of a kind that this program does not check.
     PassedOver,
-    /// It is no object of Kubernetes, in a file that was found in a folder.
+    /// It is not an object of Kubernetes, in a file that was found in a folder.
     NotAnObject,
     /// It could not be read.
     #[default]
@@ -112,7 +112,7 @@ pub struct Summary {
     pub refused: usize,
     /// Documents of other kinds.
     pub passed_over: usize,
-    /// Documents of folders that are no objects.
+    /// Documents of folders that are not objects.
     pub not_objects: usize,
     /// Documents and files that could not be read.
     pub unreadable: usize,
@@ -267,7 +267,7 @@ pub fn text(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> i
     writeln!(out, "{}", Summary::new(judged))
 }
 
-/// The documents that are no objects: how many there are or, if `verbose`, a line for each.
+/// The documents that are not objects: how many there are or, if `verbose`, a line for each.
 pub fn skipped(judged: &[Judged], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     if verbose {
         for one in judged {

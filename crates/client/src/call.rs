@@ -65,7 +65,7 @@ fn in_words(call: &Call, source: &kube::Error) -> String {
     match source {
         kube::Error::Api(status) if status.is_forbidden() => {}
         kube::Error::Api(status) if status.is_conflict() => {
-            return format!("{call}: changed by someone else meanwhile");
+            return format!("{call}: changed by another client meanwhile");
         }
         _ => return format!("{call}: {message}"),
     }

@@ -98,7 +98,7 @@ pub enum Unusable {
 /// [`proxy`], and no credentials go over a connection without TLS.
 ///
 /// # Errors
-/// When something that the context names is missing or cannot be read, or its proxy is none.
+/// When something that the context names is missing or cannot be read, or its proxy is not an address of one.
 pub async fn from_kubeconfig(
     mut kubeconfig: Kubeconfig,
     options: &KubeConfigOptions,
@@ -131,7 +131,7 @@ pub async fn from_kubeconfig(
 /// The proxy for calls to `server`, by this process's environment, where `own` is that of the kubeconfig.
 ///
 /// # Errors
-/// When what is configured is no proxy.
+/// When what is configured is not the address of a proxy.
 pub fn choose_proxy(server: &Uri, own: Option<&str>) -> Result<Option<Uri>, proxy::Unusable> {
     proxy::choose(server, own, |name| std::env::var(name).ok())
 }

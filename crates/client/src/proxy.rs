@@ -13,7 +13,7 @@ use thiserror::Error;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
 
-/// What is configured is no proxy. Its text may have a password, so it is not repeated.
+/// What is configured is not the address of a proxy. Its text may have a password, so it is not repeated.
 #[derive(Debug, Error)]
 #[error(
     "the proxy of the kubeconfig (proxy-url) or the environment (HTTPS_PROXY) must be http://HOST:PORT or \

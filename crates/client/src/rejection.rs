@@ -65,7 +65,7 @@ fn seconds<B>(answer: &Response<B>) -> Option<u32> {
     header.to_str().ok()?.trim().parse().ok()
 }
 
-/// The Status of a rejection, with the seconds; `None` for a whole one that is no Status, if there are no seconds.
+/// The Status of a rejection, with the seconds; `None` for a whole one that is not a Status, if there are no seconds.
 fn status(text: &[u8], is_whole: bool, code: u16, seconds: Option<u32>) -> Option<Status> {
     let read = serde_json::from_slice(text).ok();
     if read.is_none() && is_whole && seconds.is_none() {

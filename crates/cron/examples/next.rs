@@ -11,7 +11,7 @@ fn main() -> io::Result<ExitCode> {
     let text = arguments.next().unwrap_or_else(|| "@daily".to_owned());
     let name = arguments.next().unwrap_or_else(|| "Etc/UTC".to_owned());
     let Some(zone) = Zone::named(&name) else {
-        eprintln!("{name:?} is no time zone of the IANA database");
+        eprintln!("{name:?} is not a time zone of the IANA database");
         return Ok(ExitCode::FAILURE);
     };
     let schedule = match parse(&text) {

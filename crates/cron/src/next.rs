@@ -200,7 +200,7 @@ mod tests {
         ] {
             assert_eq!(times(text, "UTC", from, 1), [expected], "{text} {from}");
         }
-        // 2100 is no leap year.
+        // 2100 is not a leap year.
         assert!(times("0 0 29 2 *", "UTC", "2096-03-01T00:00:00Z", 1).is_empty());
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct State {
     pub(crate) announced: usize,
 }
 
-/// The answer to a request that is no watch.
+/// The answer to any request but a watch.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) body: Bytes,
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// Carries out a request that is no watch.
+    /// Carries out any request but a watch.
     pub(crate) fn execute(
         &mut self,
         user: &str,
@@ -99,7 +99,7 @@ impl State {
             Verb::Delete => self.delete(call, moment),
             Verb::DeleteCollection => self.delete_collection(call, &moment),
             // Watches are opened before this.
-            Verb::Watch => Err(Status::bad_request("a watch is no request on objects")),
+            Verb::Watch => Err(Status::bad_request("a watch is not a request on objects")),
         }
     }
 

@@ -168,7 +168,7 @@ impl Write<'_> {
         managed: Value,
     ) -> Result<Arc<Stored>, Status> {
         if !object.is_object() {
-            return Err(Status::bad_request("the body is no object"));
+            return Err(Status::bad_request("the body is not an object"));
         }
         self.check_type(&object)?;
         let metadata = fields(&mut object, "metadata");

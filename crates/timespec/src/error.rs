@@ -7,7 +7,7 @@ pub const EXAMPLES: &str =
 /// The number of characters of a word that a message quotes.
 const MAX_QUOTED_LEN: usize = 30;
 
-/// Why a text is no instant. Each message is one line, and safe to print: a quoted word is short and escaped.
+/// Why a text names no instant. Each message is one line, and safe to print: a quoted word is short and escaped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -81,7 +81,7 @@ async fn changed(
         }
     }
     Err(Failure::Message(format!(
-        "at/{name} changes all the time: try again"
+        "at/{name} keeps changing: try again"
     )))
 }
 

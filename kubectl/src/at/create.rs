@@ -440,7 +440,7 @@ fn check_program(command: &[String]) -> Result<(), Failure> {
     match command {
         [program, ..] if program.trim().is_empty() => {
             let text = format!(
-                "{program:?} after -- is no program: write its name, as in kubectl at noon -- ./report"
+                "{program:?} after -- is not a program: write its name, as in kubectl at noon -- ./report"
             );
             Err(Failure::Message(text))
         }
@@ -564,7 +564,7 @@ mod tests {
         };
         for words in [&[""][..], &["", "x"], &[" "], &["\t\n"]] {
             let error = checked(words).unwrap_err();
-            assert!(error.contains("after -- is no program"), "{error}");
+            assert!(error.contains("after -- is not a program"), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }
         let none: &[&str] = &[];

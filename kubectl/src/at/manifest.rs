@@ -113,7 +113,7 @@ fn pod_template(file: &Value) -> Result<Map<String, Value>, Failure> {
         None | Some("Pod") => file,
         Some(kind) => {
             let text = format!(
-                "--template: a {kind} is no pod template: give a Pod, a PodTemplate, or metadata or spec"
+                "--template: a {kind} is not a pod template: give a Pod, a PodTemplate, or metadata or spec"
             );
             return Err(Failure::Message(text));
         }
@@ -234,7 +234,7 @@ mod tests {
         for (file, part) in [
             (
                 json!({"kind": "Deployment"}),
-                "a Deployment is no pod template",
+                "a Deployment is not a pod template",
             ),
             (json!({"containers": []}), "has no metadata and no spec"),
             (json!([]), "has no metadata and no spec"),

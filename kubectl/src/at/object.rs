@@ -119,7 +119,7 @@ pub(crate) const KIND: Kind = Kind {
         "at.cnat.programming-kubernetes.info",
         "ats.cnat.programming-kubernetes.info",
     ],
-    mistake: "is no At: give its name, or at/NAME",
+    mistake: "is not the name of an At: give NAME or at/NAME",
 };
 
 /// A name as it is given: also `at/NAME`, as other commands print it.

@@ -1,4 +1,4 @@
-//! `kubectl atrm`: removes Ats, but none that is running unless it is said so.
+//! `kubectl atrm`: removes Ats; a running one only with `--force`.
 
 use std::io::{self, Write as _};
 
@@ -100,7 +100,7 @@ impl Remove {
             }
         }
         Err(Failure::Message(format!(
-            "at/{name} changes all the time: try again"
+            "at/{name} keeps changing: try again"
         )))
     }
 

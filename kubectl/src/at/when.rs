@@ -151,7 +151,7 @@ pub(super) fn missing_dashes(text: &str, clock: &Clock) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{program:?} is no part of the time: write -- before the command, as in kubectl at {time} -- {program}"
+        "{program:?} is not part of the time: write -- before the command, as in kubectl at {time} -- {program}"
     ))
 }
 
@@ -261,7 +261,7 @@ mod tests {
         ] {
             let expected = time_and_program.map(|(time, program)| {
                 format!(
-                    "{program:?} is no part of the time: write -- before the command, as in kubectl at {time} -- {program}"
+                    "{program:?} is not part of the time: write -- before the command, as in kubectl at {time} -- {program}"
                 )
             });
             assert_eq!(missing_dashes(words, &clock()), expected, "{words}");

@@ -28,7 +28,7 @@ pub(super) fn local() -> TimeZone {
 }
 
 fn unknown(named: &str) -> String {
-    format!("Warning: TZ={named:?} is no time zone that is known here: times are in UTC")
+    format!("Warning: TZ={named:?} is not a known time zone: times are in UTC")
 }
 
 /// The zone; `None` if it is not understood, which means UTC.

@@ -99,7 +99,7 @@ impl Connection {
     /// Reads the kubeconfig. No request is made.
     ///
     /// # Errors
-    /// When no cluster is configured, the kubeconfig cannot be read or used, or the namespace is no name.
+    /// When no cluster is configured, the kubeconfig cannot be read or used, or the namespace is not a name.
     pub async fn new(flags: &Flags) -> Result<Self, Failure> {
         let config = config::config(flags).await?;
         let namespace = config.default_namespace.clone();

@@ -58,7 +58,7 @@ mod tests {
 
     const KIND: Kind = Kind {
         words: &["at", "ats.example.com"],
-        mistake: "is no At",
+        mistake: "is not the name of an At",
     };
 
     #[test]
@@ -67,7 +67,10 @@ mod tests {
             assert_eq!(KIND.name(argument), Ok("web"), "{argument}");
         }
         let mistake = KIND.name("ds/web");
-        assert_eq!(mistake, Err("\"ds/web\" is no At".to_owned()));
+        assert_eq!(
+            mistake,
+            Err("\"ds/web\" is not the name of an At".to_owned())
+        );
     }
 
     #[test]

@@ -55,7 +55,7 @@ struct Which {
 
 impl Freeze {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        // The status repeats it: what it said of an earlier freeze is no answer.
+        // The status repeats it: what it said of an earlier freeze does not count.
         let now = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
         let value = if self.no_creates {
             format!("all since {now}")

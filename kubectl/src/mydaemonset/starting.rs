@@ -71,7 +71,7 @@ impl fmt::Display for Wait {
     }
 }
 
-/// What the pod waits for first. `None` for what is no complete pod.
+/// What the pod waits for first. `None` for an incomplete pod.
 pub(super) fn wait(pod: &Pod) -> Option<Wait> {
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
     let wait = of_init_containers(spec, status)

@@ -8,7 +8,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use super::table::cut;
 use super::{harmless, obeys_sequences, terminal_columns};
 
-/// The line, on standard error. Where that is no terminal on which the cursor can be moved, each different text is a line of
+/// The line, on standard error. Unless it is a terminal on which the cursor can be moved, each different text is a line of
 /// its own.
 pub struct StatusLine {
     /// Whether the line is rewritten in place.

@@ -189,7 +189,7 @@ fn relative(reader: &mut Reader<'_>) -> Result<Schedule, ScheduleError> {
     };
     if reader.while_(blank).is_empty() {
         return Err(
-            reader.wrong("expected a blank and a unit: seconds, minutes, hours, days or weeks")
+            reader.wrong("expected a space and a unit: seconds, minutes, hours, days or weeks")
         );
     }
     let start = reader.character;

@@ -245,7 +245,7 @@ fn outcome_of_unfinished_job(observed: &ObservedRun<'_>, job: &Job, ending: bool
         (
             Phase::Running,
             "Ending",
-            format!("the command has ended, but Job {name} does not say so yet"),
+            format!("the command has ended, but Job {name} has not reported completion yet"),
         )
     } else {
         (

@@ -52,7 +52,7 @@ pub enum ImageError {
     #[error("the name has {0} characters, more than {PATH_MAX}")]
     PathTooLong(usize),
     /// The host does not follow its grammar.
-    #[error("what stands before the first `/` is no valid host (unexpected character {0})")]
+    #[error("the part before the first `/` is not a valid host (unexpected character {0})")]
     Host(usize),
     /// The port is invalid.
     #[error("the registry's port is not a number of at most 65535")]

@@ -85,7 +85,7 @@ async fn memcached_alone_is_deployed_works_and_goes() {
     let deploy = "hack/deploy example.com/my-operator:1";
     let error = hack("memcached cron", deploy).await.bad();
     assert_eq!(error.lines().count(), 1, "{error}");
-    assert!(error.contains("\"cron\" is no kind: the kinds are mydaemonset, at, memcached"));
+    assert!(error.contains("\"cron\" is not a kind: the kinds are mydaemonset, at, memcached"));
 
     hack("memcached", deploy).await.good();
     assert_eq!(own.names("crds").await, [MEMCACHED]);

@@ -834,7 +834,7 @@ async fn mistakes_on_the_way_to_the_server_are_one_line() {
             "--deadline takes no negative value",
         ),
         (&["atrm", "--all"], "kubectl atrm has no --all"),
-        (&["at", "-c", "pod/x"], "\"pod/x\" is no At"),
+        (&["at", "-c", "pod/x"], "\"pod/x\" is not the name of an At"),
     ] {
         let error = kubectl.run_plugin(args, "").await.bad();
         assert!(error.contains(words), "{args:?}: {error}");

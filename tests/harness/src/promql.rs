@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-/// What PromQL has of its own among the words that are no functions (those have a parenthesis behind).
+/// What PromQL has of its own among the words that are not functions (those have a parenthesis behind).
 const WORDS: [&str; 10] = [
     "and",
     "or",

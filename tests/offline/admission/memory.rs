@@ -16,7 +16,7 @@ fn most(body: usize) -> usize {
     4 * body + (8 << 20)
 }
 
-/// Texts of megabytes that Rust writes with six bytes for one, in place of each part that is no text, or within it.
+/// Texts of megabytes that Rust writes with six bytes for one, in place of each part that is not a text, or within it.
 #[test]
 fn a_text_where_something_else_belongs_takes_little_more_memory_than_its_body() {
     let wire = Wire::new();

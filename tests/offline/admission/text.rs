@@ -1,4 +1,4 @@
-//! JSON as it is written: members in their order, and everything that is no object as its text. A
+//! JSON as it is written: members in their order, and everything that is not an object as its text. A
 //! value that has been through `serde_json::Value` has lost long numbers and their forms.
 
 use std::fmt::{self, Display};

@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-/// The longest answer to what is no review.
+/// The longest answer to what is not a review.
 const MAX_LINE_LEN: usize = 4 * 1024;
 /// The longest answer to a review, its patch left out, whatever was sent: the faults that it lists, twice.
 const MAX_ANSWER_LEN: usize = 256 * 1024;

@@ -354,7 +354,7 @@ fn a_bundle_that_differs_in_any_way_is_published_again() {
             },
         ),
         (
-            "text that is no certificate",
+            "text that is not a certificate",
             Published {
                 stray: true,
                 ..good

@@ -543,7 +543,7 @@ mod tests {
                     _ => {}
                 }
             }
-            // An answer is no proof, and an event is.
+            // An answer proves nothing, and an event does.
             server.on(|_: &Site| Decision::Forward);
             tokio::time::sleep(Duration::from_secs(10)).await;
             assert_eq!(state(), (1, 1), "{fault}");

@@ -85,7 +85,7 @@ impl Error {
     pub fn category(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "Timeout",
-            Self::DidNotConverge { .. } => "Restless",
+            Self::DidNotConverge { .. } => "DidNotConverge",
             Self::OldCrd { .. } => "OldCrd",
             Self::NoStatusSubresource { .. } => "NoStatusSubresource",
             Self::Unreadable { .. } => "Unreadable",

@@ -367,7 +367,7 @@ impl<R: Reconciler> Work<R> {
         };
         if self.queue.retry(key, &failure) {
             // The watch delivers the newer version within milliseconds, and that event requeues the key. It is often
-            // our own last write, so it is no error to count.
+            // our own last write, so it is not counted.
             self.metrics.requeue_after.inc();
             tracing::debug!(controller = self.controller, namespace = &*key.namespace, name = &*key.name, %error, "conflict, looking again");
         } else {
@@ -820,7 +820,11 @@ mod tests {
         // Then as after other failures.
         assert_eq!(tried.len(), 6 + 3, "{tried:?}");
         let counted = metrics.of("test");
-        assert_eq!(counted.errors.get(), 9 - 5, "a few conflicts are no errors");
+        assert_eq!(
+            counted.errors.get(),
+            9 - 5,
+            "a few conflicts do not count as errors"
+        );
         assert_eq!(counted.error.get(), counted.errors.get());
         assert_eq!(counted.requeue_after.get(), 5);
         assert_eq!(counted.retries.get(), 9);

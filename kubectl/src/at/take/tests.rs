@@ -259,7 +259,7 @@ fn of_several_containers_the_flag_or_the_annotation_chooses() {
         taken_web.notes,
         ["leaves out containers log, proxy, which would keep the pod running"]
     );
-    // The flag goes before the annotation, and an annotation that names none is no choice.
+    // The flag goes before the annotation, and an annotation that names none does not count.
     let log = take(&object, Place::Template, Some("log")).unwrap();
     assert_eq!(log.image, "log:1");
     object["spec"]["template"]["metadata"]["annotations"][DEFAULT_CONTAINER] = json!("gone");

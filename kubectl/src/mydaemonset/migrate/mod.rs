@@ -124,7 +124,7 @@ impl Migrate {
         let (argument, namespace) = (harmless(&self.object), harmless(&connection.namespace));
         writeln!(
             io::stderr(),
-            "The migration is not at its end. Go on with: kubectl mydaemonset migrate {argument} -n {namespace} --yes"
+            "The migration is incomplete. Resume it with: kubectl mydaemonset migrate {argument} -n {namespace} --yes"
         )?;
         Ok(code)
     }
@@ -295,7 +295,7 @@ impl Run<'_> {
         if self.requests.direction == Direction::Back {
             writeln!(
                 out,
-                "Follow its roll-out with: kubectl rollout status daemonset/{name} -n {namespace}\nThere again with: kubectl mydaemonset migrate daemonset/{name} -n {namespace}"
+                "Follow its roll-out with: kubectl rollout status daemonset/{name} -n {namespace}\nMigrate it again with: kubectl mydaemonset migrate daemonset/{name} -n {namespace}"
             )?;
             return Ok(0);
         }

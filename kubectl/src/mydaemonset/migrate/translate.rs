@@ -225,7 +225,7 @@ fn put_image(
         *containers = json!([]);
     }
     let Some(containers) = containers.as_array_mut() else {
-        return Err("spec.template.spec.containers is no list".to_owned());
+        return Err("spec.template.spec.containers is not a list".to_owned());
     };
     match containers.iter_mut().find(|it| it["name"] == APP) {
         None => containers.insert(0, json!({"name": APP, "image": image})),
@@ -413,7 +413,7 @@ fn strip_foreign(metadata: &mut Value, changes: &mut Vec<String>) {
     }
 }
 
-/// The member at a path. What is no object on the way there becomes one.
+/// The member at a path. What is not an object on the way there becomes one.
 pub(super) fn member<'a>(mut value: &'a mut Value, path: &[&str]) -> &'a mut Value {
     for name in path {
         if !value.is_object() {

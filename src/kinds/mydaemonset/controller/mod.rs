@@ -255,7 +255,7 @@ impl Reconciler for MyDaemonSetReconciler {
         };
         if object.deleting {
             // The garbage collector deletes or orphans its pods and revisions by their owner references.
-            // Its roll-out stands for good, which is no reason for an alert.
+            // Its roll-out will never resume: there is nothing to alert about.
             self.metrics.set_paused(key, None);
             return Ok(Action::default());
         }

@@ -33,7 +33,7 @@ struct Remembered {
     /// pod may be there. A restart of the operator loses it: then a held node gets the revision of the last finished
     /// roll-out, and the count of failures starts again.
     last: Option<Last>,
-    /// Since when the node is gone while its pods are there. A short absence is no end: the node
+    /// Since when the node is gone while its pods are there. A short absence does not count: the node
     /// may register again while its containers run.
     gone_since: Option<DateTime<Utc>>,
 }
@@ -315,7 +315,7 @@ impl NodeMemory {
     }
 
     /// Forgets the last pod on a node where one runs. If it is the new one of a surge that failed, the one that runs beside
-    /// it is no successor.
+    /// it is not a successor.
     pub(crate) fn forget_last_where_one_runs(
         &mut self,
         node: &str,

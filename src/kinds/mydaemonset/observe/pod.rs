@@ -268,7 +268,7 @@ fn trouble(status: &WatchedStatus) -> Option<String> {
     }
 }
 
-/// A container that keeps crashing runs in between, which is no recovery.
+/// A container that keeps crashing runs in between, without having recovered.
 fn is_restarting(status: &WatchedStatus) -> bool {
     let ready = status.condition("Ready");
     restarts(status) > 1 && ready.is_none_or(|c| c.status != "True")

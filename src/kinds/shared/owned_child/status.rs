@@ -128,7 +128,7 @@ fn degraded(trouble: Option<&Trouble>) -> State {
 }
 
 /// The Event for a condition `Degraded` that has just become true, or has another reason. A child
-/// that is being deleted is no reason for a warning.
+/// that is being deleted does not deserve a warning.
 fn warning<S: KindStatus>(trouble: Option<Trouble>, before: &S, after: &S) -> Option<NewEvent> {
     let warned = trouble.filter(|trouble| trouble.reason != TERMINATING);
     let warned = warned.filter(|_| changed_to(before, after, DEGRADED, "True"));

@@ -247,5 +247,5 @@ async fn bug_121474_heartbeats_do_not_keep_a_new_node_waiting() {
         unwritten
     };
     let (_, unwritten) = futures::join!(futures::future::join_all(storm), calm);
-    assert!(unwritten, "heartbeats are no news");
+    assert!(unwritten, "heartbeats change nothing");
 }

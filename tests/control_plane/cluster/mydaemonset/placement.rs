@@ -152,7 +152,7 @@ async fn tolerations_let_pods_on_tainted_nodes() {
             .add(place.fake(number + 1).taint(key, value, effect))
             .await;
     }
-    // One that only asks for another node is no hindrance.
+    // One that only asks for another node does not hinder it.
     place
         .add(place.fake(4).taint("key", "a", "PreferNoSchedule"))
         .await;

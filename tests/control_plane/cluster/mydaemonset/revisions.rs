@@ -42,7 +42,7 @@ async fn each_revision_is_kept_as_a_controller_revision_of_the_object() {
         revision["data"],
         json!({"image": spec["image"], "template": spec["template"]})
     );
-    // What is no part of a pod makes no revision, and rolls nothing.
+    // What is not part of a pod makes no revision, and rolls nothing.
     let other = json!({"minReadySeconds": 1, "revisionHistoryLimit": 3, "updateStrategy": {"rollingUpdate": {"maxUnavailable": "50%"}}});
     place.apply(&place.with("a:1", &json!({}), &other)).await;
     let again = place.served("a:1", &nodes).await;

@@ -298,7 +298,7 @@ fn a_guarded_daemon_set_waits_for_every_pod() {
     second.meant_for = "n2".to_owned();
     state.pods.push(second);
     assert_eq!(waits(&state), "DaemonSet web to delete 1 pod (second)");
-    // On a node of its own it is no second one.
+    // On a node of its own it is not a second one.
     state.pods[1].meant_for = "n3".to_owned();
     let finish = Step::Finish(Side::DaemonSet);
     assert_eq!(next(Direction::Back, &state), Ok(finish));
@@ -337,7 +337,7 @@ fn of_two_pods_on_a_node_the_ready_one_stays() {
             ..pod(&format!("{node}-{created}"), node, owner)
         });
     }
-    // A failed one is no reason to delete its successor, and a pod of a user none to delete the operator's.
+    // A failed one does not have its successor deleted, nor a pod of a user the operator's.
     let failed = Pod {
         created: 1,
         has_ended: true,

@@ -240,7 +240,7 @@ impl Row {
         for ((axis, values), alternatives) in AXES.iter().zip(&conditions) {
             for one in alternatives {
                 let known = *one == ANY || values.contains(one);
-                assert!(known, "row {name}: {one:?} is no value of {axis:?}");
+                assert!(known, "row {name}: {one:?} is not a value of {axis:?}");
             }
         }
         Self {
