@@ -24,6 +24,27 @@ pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The pages of the repository.
+pub(crate) fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![
+        checkout().join("README.md"),
+        checkout().join("CONTRIBUTING.md"),
+    ];
+    for folder in [
+        "cluster",
+        "config",
+        "contrib",
+        "crates",
+        "docs",
+        "kubectl",
+        "packaging",
+        "tests",
+    ] {
+        pages.extend(files(&checkout().join(folder), "md"));
+    }
+    pages
+}
+
 /// What stands between backticks.
 pub(crate) fn code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use my_operator::kinds::REGISTRY;
 
-use crate::checkout::{checkout, code, files, text};
+use crate::checkout::{checkout, code, files, pages, text};
 
 /// The targets of the Makefile, and of the files that it includes.
 pub(crate) fn targets() -> BTreeSet<String> {
@@ -54,23 +54,8 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn pages_name_targets_that_exist() {
     let targets = targets();
-    let mut pages = vec![
-        checkout().join("README.md"),
-        checkout().join("CONTRIBUTING.md"),
-    ];
-    for folder in [
-        "docs",
-        "cluster",
-        "config",
-        "contrib",
-        "crates",
-        "packaging",
-        "tests",
-    ] {
-        pages.extend(files(&checkout().join(folder), "md"));
-    }
     let (mut named, mut wrong) = (0, Vec::new());
-    for page in pages {
+    for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
         for target in commands(&text).flat_map(called_by) {
             named += 1;

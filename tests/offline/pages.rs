@@ -7,7 +7,7 @@ use my_operator::kinds::REGISTRY;
 use my_operator_admit::read::Source;
 use my_operator_admit::report::Outcome;
 
-use crate::checkout::{checkout, code, files, text};
+use crate::checkout::{checkout, code, pages, text};
 
 #[test]
 fn the_page_of_the_example_kind_quotes_the_whole_kind() {
@@ -38,12 +38,8 @@ const FOLDERS: [&str; 11] = [
 #[test]
 fn the_files_that_pages_name_exist() {
     let checkout = checkout();
-    let mut found = vec![checkout.join("README.md"), checkout.join("CONTRIBUTING.md")];
-    for folder in ["docs", "crates", "cluster", "contrib", "tests"] {
-        found.extend(files(&checkout.join(folder), "md"));
-    }
     let mut wrong = Vec::new();
-    for page in found {
+    for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
         for code in code(&text) {
             let is_path = |c: char| c.is_alphanumeric() || "/._-".contains(c);
@@ -63,12 +59,9 @@ fn the_files_that_pages_name_exist() {
 /// The blocks of YAML that pages show are what a reader applies. Those with faults are shown in a terminal, by a command.
 #[test]
 fn the_manifests_that_pages_show_are_accepted() {
-    let checkout = checkout();
-    let mut pages = vec![checkout.join("README.md")];
-    pages.extend(files(&checkout.join("docs"), "md"));
     let books: Vec<_> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
     let (mut wrong, mut accepted) = (Vec::new(), 0);
-    for page in pages {
+    for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
         let blocks = text.split("```yaml\n").skip(1);
         // Others are parts of an object, or configure another program.
