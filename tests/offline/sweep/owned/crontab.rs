@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 use super::{Family, NAME, mutants, tests};
 use crate::sweep::changes::condition;
 use crate::sweep::cluster::{Cluster, NAMESPACE};
-use crate::sweep::patience::keeps_its_pauses;
 use crate::sweep::subject::scenarios;
-use crate::sweep::walk::{Walk, change, walk};
 
 static CRONTAB: Family = Family {
     name: "crontab",
@@ -133,32 +131,12 @@ scenarios! {
     };
 }
 
-tests!(CRONTAB);
-
-#[test]
-fn every_field_there_and_back() {
-    walk(&Walk {
-        subject: &CRONTAB,
-        spec: (CRONTAB.spec)(),
-        changes: vec![
-            change("/cronSpec", json!("1 1 1 2 *")),
-            change("/cronSpec", json!(null)),
-            change("/image", json!("busybox:1.36")),
-            change("/replicas", json!(3)),
-            change("/timeZone", json!("Europe/Berlin")),
-            change("/suspend", json!(true)),
-            change("/command", json!(["date", "-u"])),
-        ],
-        exempt: &[],
-        waits: false,
-    });
-}
-
-#[test]
-fn events_do_not_shorten_the_pauses_after_failures() {
-    keeps_its_pauses(
-        &CRONTAB,
-        vec![CRONTAB.object(&json!({}))],
-        &json!({"replicas": 3}),
-    );
-}
+tests!(CRONTAB, {"replicas": 3}, [
+    ("/cronSpec", "1 1 1 2 *"),
+    ("/cronSpec", null),
+    ("/image", "busybox:1.36"),
+    ("/replicas", 3),
+    ("/timeZone", "Europe/Berlin"),
+    ("/suspend", true),
+    ("/command", ["date", "-u"]),
+]);

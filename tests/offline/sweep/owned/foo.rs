@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Family, NAME, mutants, tests};
 use crate::sweep::cluster::{Cluster, NAMESPACE};
-use crate::sweep::patience::keeps_its_pauses;
 use crate::sweep::subject::scenarios;
-use crate::sweep::walk::{Walk, change, walk};
 
 /// The name of the Deployment after a change.
 const OTHER: &str = "site";
@@ -191,24 +189,8 @@ scenarios! {
     };
 }
 
-tests!(FOO);
-
-#[test]
-fn every_field_there_and_back() {
-    walk(&Walk {
-        subject: &FOO,
-        spec: (FOO.spec)(),
-        changes: vec![
-            change("/deploymentName", json!(OTHER)),
-            change("/replicas", json!(3)),
-            change("/replicas", json!(1)),
-        ],
-        exempt: &[],
-        waits: false,
-    });
-}
-
-#[test]
-fn events_do_not_shorten_the_pauses_after_failures() {
-    keeps_its_pauses(&FOO, vec![FOO.object(&json!({}))], &json!({"replicas": 3}));
-}
+tests!(FOO, {"replicas": 3}, [
+    ("/deploymentName", OTHER),
+    ("/replicas", 3),
+    ("/replicas", 1),
+]);

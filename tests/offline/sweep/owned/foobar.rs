@@ -5,9 +5,7 @@ use simulated_apiserver::Verb;
 
 use super::{Family, NAME, delete_a_pod, mutants, tests};
 use crate::sweep::cluster::Cluster;
-use crate::sweep::patience::keeps_its_pauses;
 use crate::sweep::subject::scenarios;
-use crate::sweep::walk::{Walk, change, walk};
 
 static FOOBAR: Family = Family {
     name: "foobar",
@@ -197,29 +195,9 @@ scenarios! {
     };
 }
 
-tests!(FOOBAR);
-
-#[test]
-fn every_field_there_and_back() {
-    walk(&Walk {
-        subject: &FOOBAR,
-        spec: (FOOBAR.spec)(),
-        changes: vec![
-            change("/foo", json!("2")),
-            change("/barz", json!("true")),
-            change("/command", json!("exit 3")),
-            change("/image", json!("bash:5.2")),
-        ],
-        exempt: &[],
-        waits: false,
-    });
-}
-
-#[test]
-fn events_do_not_shorten_the_pauses_after_failures() {
-    keeps_its_pauses(
-        &FOOBAR,
-        vec![FOOBAR.object(&json!({}))],
-        &json!({"foo": "2"}),
-    );
-}
+tests!(FOOBAR, {"foo": "2"}, [
+    ("/foo", "2"),
+    ("/barz", "true"),
+    ("/command", "exit 3"),
+    ("/image", "bash:5.2"),
+]);

@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Family, NAME, delete_a_pod, mutants, tests};
 use crate::sweep::cluster::Cluster;
-use crate::sweep::patience::keeps_its_pauses;
 use crate::sweep::subject::scenarios;
-use crate::sweep::walk::{Walk, change, walk};
 
 static MEMCACHED: Family = Family {
     name: "memcached",
@@ -131,30 +129,10 @@ scenarios! {
     };
 }
 
-tests!(MEMCACHED);
-
-#[test]
-fn every_field_there_and_back() {
-    walk(&Walk {
-        subject: &MEMCACHED,
-        spec: (MEMCACHED.spec)(),
-        changes: vec![
-            change("/size", json!(3)),
-            change("/size", json!(0)),
-            change("/image", json!("memcached:1.5")),
-            change("/image", json!(null)),
-            change("/memory", json!(128)),
-        ],
-        exempt: &[],
-        waits: false,
-    });
-}
-
-#[test]
-fn events_do_not_shorten_the_pauses_after_failures() {
-    keeps_its_pauses(
-        &MEMCACHED,
-        vec![MEMCACHED.object(&json!({}))],
-        &json!({"size": 3}),
-    );
-}
+tests!(MEMCACHED, {"size": 3}, [
+    ("/size", 3),
+    ("/size", 0),
+    ("/image", "memcached:1.5"),
+    ("/image", null),
+    ("/memory", 128),
+]);

@@ -226,9 +226,9 @@ impl Subject for Family {
     }
 }
 
-/// The tests of each kind.
+/// The tests of each kind: with a change of its spec, and the values of its fields that are walked.
 macro_rules! tests {
-    ($family:expr) => {
+    ($family:expr, $changed:tt, [$(($place:literal, $value:tt)),+ $(,)?]) => {
         #[test]
         fn every_fault_at_every_call() {
             $crate::sweep::every_fault(&$family);
@@ -242,6 +242,23 @@ macro_rules! tests {
         #[test]
         fn every_mutant_is_caught() {
             $crate::sweep::every_mutant_is_caught(&$family);
+        }
+
+        #[test]
+        fn every_field_there_and_back() {
+            $crate::sweep::walk::walk(&$crate::sweep::walk::Walk {
+                subject: &$family,
+                spec: ($family.spec)(),
+                changes: vec![$($crate::sweep::walk::change($place, json!($value))),+],
+                exempt: &[],
+                waits: false,
+            });
+        }
+
+        #[test]
+        fn events_do_not_shorten_the_pauses_after_failures() {
+            let objects = vec![$family.object(&json!({}))];
+            $crate::sweep::patience::keeps_its_pauses(&$family, objects, &json!($changed));
         }
     };
 }
