@@ -136,8 +136,7 @@ async fn serves(cluster: &'static Cluster, webhooks: &str, hosts: &[&str]) {
         assert_eq!(metrics.map(|(status, _)| status), Some(200), "{host}");
     }
 
-    let namespace = cluster.namespace("family").await.unwrap();
-    let kubectl = Kubectl::new(cluster, &namespace);
+    let kubectl = Kubectl::fresh(cluster, "family").await;
     let default = ("{.spec.revisionHistoryLimit}", "10");
     kubectl.until_webhooks_are_called(BAD, GOOD, default).await;
     let at = "config/samples/cnat_v1alpha1_at.yaml";

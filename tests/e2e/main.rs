@@ -94,8 +94,7 @@ impl Step {
 /// kubectl in a fresh namespace of that name, with the operator installed.
 async fn kubectl(name: &str) -> Kubectl {
     let cluster = cluster().await;
-    let namespace = cluster.namespace(name).await.unwrap();
-    Kubectl::new(cluster, &namespace)
+    Kubectl::fresh(cluster, name).await
 }
 
 /// kubectl in the operator's namespace.

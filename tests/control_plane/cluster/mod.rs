@@ -49,6 +49,5 @@ async fn environment() -> &'static Environment {
 /// kubectl in a fresh namespace of that name.
 async fn kubectl(name: &str) -> Kubectl {
     let cluster = environment().await.cluster;
-    let namespace = cluster.namespace(name).await.unwrap();
-    Kubectl::new(cluster, &namespace)
+    Kubectl::fresh(cluster, name).await
 }

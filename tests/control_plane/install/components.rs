@@ -426,8 +426,7 @@ async fn the_service_monitor_finds_the_port_of_the_metrics() {
 #[tokio::test]
 async fn the_policy_demands_the_right_to_create_pods() {
     let (cluster, _turn) = (cluster().await, turn().await);
-    let namespace = cluster.namespace("policy").await.unwrap();
-    let kubectl = Kubectl::new(cluster, &namespace);
+    let kubectl = Kubectl::fresh(cluster, "policy").await;
     let policy = part(
         &rendered(cluster, "policy").await,
         &["ValidatingAdmissionPolicy"],
@@ -542,7 +541,7 @@ async fn with_namespaced_it_works_there_and_has_no_right_elsewhere() {
     let (cluster, _turn) = (cluster().await, turn().await);
     let own = Kubectl::new(cluster, NAMESPACE);
     let inside = Kubectl::new(cluster, "default");
-    let outside = Kubectl::new(cluster, &cluster.namespace("outside").await.unwrap());
+    let outside = Kubectl::fresh(cluster, "outside").await;
     let all = rendered(cluster, "namespaced").await;
     let rights = part(&all, &["rbac.authorization.k8s.io"]);
     let account = part(&all, &["kind: ServiceAccount\nmetadata"]);

@@ -80,8 +80,7 @@ async fn assert_nothing_is_left(own: &Kubectl, components: &str) {
 async fn deploy_installs_everything_and_undeploy_leaves_nothing() {
     let plane = plane().await;
     let cluster = plane.cluster;
-    let namespace = cluster.namespace("team").await.unwrap();
-    let kubectl = Kubectl::new(cluster, &namespace);
+    let kubectl = Kubectl::fresh(cluster, "team").await;
     let own = Kubectl::new(cluster, NAMESPACE);
     let manager = checkout().join("config/manager/manager.yaml");
     let before = std::fs::read_to_string(&manager).unwrap();
@@ -291,8 +290,7 @@ async fn the_component_sample_kinds_comes_and_goes() {
     }
     let plane = plane().await;
     let cluster = plane.cluster;
-    let namespace = cluster.namespace("team").await.unwrap();
-    let kubectl = Kubectl::new(cluster, &namespace);
+    let kubectl = Kubectl::fresh(cluster, "team").await;
     let own = Kubectl::new(cluster, NAMESPACE);
     let said = kubectl.run("apply -k config/crd/sample-kinds").await.good();
     assert_eq!(said.lines().count(), off().count(), "{said}");

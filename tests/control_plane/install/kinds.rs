@@ -75,7 +75,7 @@ async fn memcached_alone_is_deployed_works_and_goes() {
     let plane = OwnPlane::start(Options::with_nodes(&["node-1", "node-2"])).await;
     let cluster = plane.cluster;
     let own = Kubectl::new(cluster, NAMESPACE);
-    let team = Kubectl::new(cluster, &cluster.namespace("team").await.unwrap());
+    let team = Kubectl::fresh(cluster, "team").await;
     let hack = async |kinds: &str, line: &str| {
         let mut command = script(cluster, line).await;
         command.env("KINDS", kinds);

@@ -112,7 +112,7 @@ fn owned_by(api_version: &str, kind: &str, uid: &str) -> Value {
 async fn the_operator_works_under_its_policies_and_a_stolen_token_does_nothing_else() {
     let (plane, operator) = start().await;
     let cluster = plane.cluster;
-    let team = Kubectl::new(cluster, &cluster.namespace("team").await.unwrap());
+    let team = Kubectl::fresh(cluster, "team").await;
     let own = Kubectl::new(cluster, NAMESPACE);
 
     // The controller manager has compared the expressions with the types of the API, and found no fault.

@@ -31,8 +31,7 @@ async fn kubectl(name: &str) -> Kubectl {
         }
     });
     let cluster = environment.await.cluster;
-    let namespace = cluster.namespace(name).await.unwrap();
-    Kubectl::new(cluster, &namespace)
+    Kubectl::fresh(cluster, name).await
 }
 
 /// What was printed, with the names of the kinds made equal.

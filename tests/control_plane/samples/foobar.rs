@@ -47,16 +47,6 @@ async fn pod_of(kubectl: &Kubectl, job: &str) -> String {
         .await
 }
 
-/// Merges a status into a pod's, as a kubelet would.
-async fn set_status(kubectl: &Kubectl, pod: &str, status: &str) {
-    let args =
-        format!("patch {pod} --subresource=status --type=merge --patch-file=/dev/stdin -o name");
-    kubectl
-        .with(&args, &format!("status: {status}"))
-        .await
-        .good();
-}
-
 const RUNNING: &str = "{phase: Running, conditions: [{type: Ready, status: 'True'}], \
     containerStatuses: [{name: foobar, ready: true, state: {running: {}}}]}";
 const EXIT_3: &str = "{phase: Failed, conditions: [{type: Ready, status: 'False'}], \
@@ -175,9 +165,9 @@ async fn a_command_that_fails_is_reported_with_its_exit_code_and_never_retried()
     let pod = pod_of(&kubectl, "x-2").await;
     kubectl.until_field(x, COMPLETE, "Starting").await;
     assert_eq!(kubectl.field(x, PHASE).await, "Pending");
-    set_status(&kubectl, &pod, RUNNING).await;
+    kubectl.set_status(&pod, RUNNING).await;
     kubectl.until_field(x, PHASE, "Running").await;
-    set_status(&kubectl, &pod, EXIT_3).await;
+    kubectl.set_status(&pod, EXIT_3).await;
     kubectl.until_condition(x, "Failed", "True").await;
     for (path, value) in [
         (PHASE, "Failed"),
@@ -210,7 +200,7 @@ async fn a_command_that_fails_is_reported_with_its_exit_code_and_never_retried()
         .good();
     kubectl.until_field("job/x-3", SUSPEND, "false").await;
     let pod = pod_of(&kubectl, "x-3").await;
-    set_status(&kubectl, &pod, "{phase: Succeeded}").await;
+    kubectl.set_status(&pod, "{phase: Succeeded}").await;
     kubectl.until_field(x, PHASE, "Succeeded").await;
     assert_eq!(kubectl.field(x, EXIT_CODE).await, "0");
     kubectl.until_gone("job/x-1,job/x-2").await;
@@ -242,7 +232,7 @@ async fn a_deleted_pod_is_not_replaced() {
     let kubectl = kubectl("foobar-pod").await;
     hold_pods(&kubectl).await;
     let pod = until_released(&kubectl, "x").await;
-    set_status(&kubectl, &pod, RUNNING).await;
+    kubectl.set_status(&pod, RUNNING).await;
     kubectl.until_field("foobar/x", PHASE, "Running").await;
     kubectl
         .run(&format!("delete {pod} --wait=false"))
@@ -326,7 +316,7 @@ async fn a_suspended_job_stays_suspended() {
     // When it is resumed, the status follows it as before.
     kubectl.run(&suspend(false)).await.good();
     let pod = pod_of(&kubectl, "x-1").await;
-    set_status(&kubectl, &pod, RUNNING).await;
+    kubectl.set_status(&pod, RUNNING).await;
     kubectl.until_field("foobar/x", PHASE, "Running").await;
     assert_eq!(kubectl.field("foobar/x", DEGRADED).await, "AsDesired");
 }

@@ -53,8 +53,7 @@ async fn environment() -> &'static Environment {
 /// kubectl in a fresh namespace of that name.
 async fn kubectl(name: &str) -> Kubectl {
     let cluster = environment().await.cluster;
-    let namespace = cluster.namespace(name).await.unwrap();
-    Kubectl::new(cluster, &namespace)
+    Kubectl::fresh(cluster, name).await
 }
 
 /// What the API server says to the creation of an object that it must reject.

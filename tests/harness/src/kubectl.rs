@@ -25,6 +25,12 @@ impl Kubectl {
         }
     }
 
+    /// In a fresh namespace of that name.
+    pub async fn fresh(cluster: &'static Cluster, name: &str) -> Self {
+        let namespace = cluster.namespace(name).await.unwrap();
+        Self { cluster, namespace }
+    }
+
     /// `kubectl ARGS`, split at blanks.
     pub fn run(&self, args: &str) -> impl Future<Output = Said> + use<> {
         self.with(args, "")
@@ -71,6 +77,14 @@ impl Kubectl {
             said.ok.then_some(())
         });
         assert!(applied.await.is_some(), "not accepted: {last}");
+    }
+
+    /// Merges fields into the status of an object.
+    pub async fn set_status(&self, object: &str, status: &str) {
+        let args = format!(
+            "patch {object} --subresource=status --type=merge --patch-file=/dev/stdin -o name"
+        );
+        self.with(&args, &format!("status: {status}")).await.good();
     }
 
     async fn target(&self, object: &str) -> Target {

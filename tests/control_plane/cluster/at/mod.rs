@@ -61,11 +61,7 @@ fn in_seconds(seconds: i64) -> String {
 
 /// Merges a status into a pod's, as a kubelet would.
 async fn set_status(kubectl: &Kubectl, pod: &str, status: &str) {
-    let patch = format!("status: {status}");
-    let args = format!(
-        "patch pod/{pod} --subresource=status --type=merge --patch-file=/dev/stdin -o name"
-    );
-    kubectl.with(&args, &patch).await.good();
+    kubectl.set_status(&format!("pod/{pod}"), status).await;
 }
 
 /// A record of all pods in the namespace from now on.
