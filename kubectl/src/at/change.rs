@@ -3,10 +3,9 @@
 use std::io::{self, Write as _};
 
 use jiff::Timestamp;
-use kube::Resource as _;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
-use my_operator::kinds::at::crd::{At, Phase};
+use my_operator::kinds::at::crd::Phase;
 use serde_json::{Value, json};
 
 use super::echo::{self, Echo};
@@ -165,11 +164,8 @@ async fn patch(
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
-    let request = request.patch(name, &params, &Patch::Merge(fields));
-    let request = request.map_err(|error| Failure::Message(error.to_string()))?;
-    let answer = connection.client.request_text(request).await;
-    answer.map_err(|error| connection.failure(error))
+    let patch = |ats: Request| ats.patch(name, &params, &Patch::Merge(fields));
+    object::send(connection, patch).await
 }
 
 #[cfg(test)]

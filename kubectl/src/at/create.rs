@@ -5,10 +5,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser};
 use jiff::Timestamp;
-use kube::Resource as _;
 use kube::core::Request;
 use kube::core::params::PostParams;
-use my_operator::kinds::at::crd::At;
 use serde_json::Value;
 
 use super::change::{self, Change};
@@ -397,12 +395,8 @@ impl Create {
             field_manager: Some(object::FIELD_MANAGER.to_owned()),
         };
         let body = wish.manifest()?.to_string().into_bytes();
-        let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
-        let request = request.create(&params, body);
-        let request = request.map_err(|error| Failure::Message(error.to_string()))?;
-        let answer = connection.client.request_text(request).await;
-        answer.map_err(|error| {
-            let failure = connection.failure(error);
+        let create = |ats: Request| ats.create(&params, body);
+        object::send(connection, create).await.map_err(|failure| {
             if params.dry_run || !failure.may_have_acted() {
                 return failure;
             }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use kube::core::params::{GetParams, ListParams};
-use kube::core::{ObjectList, Request};
+use kube::core::{ObjectList, Request, request};
 use kube::{Resource as _, ResourceExt as _};
 use my_operator::kinds::at::crd::{At, AtObject, AtSpec, AtStatus, Ending, Phase};
 use serde_json::value::RawValue;
@@ -104,11 +104,19 @@ pub(super) fn unreadable(error: serde_json::Error) -> Failure {
 
 /// The text of one object.
 pub(super) async fn get(connection: &Connection, name: &str) -> Result<String, Failure> {
-    let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
-    let request = request.get(name, &GetParams::default());
-    let request = request.map_err(|error| Failure::Message(error.to_string()))?;
-    let text = connection.client.request_text(request).await;
-    text.map_err(|error| connection.failure(error))
+    let get = |ats: Request| ats.get(name, &GetParams::default());
+    send(connection, get).await
+}
+
+/// The answer to a request about the Ats of the namespace.
+pub(super) async fn send(
+    connection: &Connection,
+    build: impl FnOnce(Request) -> Result<http::Request<Vec<u8>>, request::Error>,
+) -> Result<String, Failure> {
+    let ats = Request::new(At::url_path(&(), Some(&connection.namespace)));
+    let request = build(ats).map_err(|error| Failure::Message(error.to_string()))?;
+    let text = connection.client.request_text(request);
+    connection.answer(text).await
 }
 
 /// How the kind is spelled before a name.
@@ -153,8 +161,8 @@ pub(super) async fn list(
         let built = request
             .list(&params)
             .map_err(|error| Failure::Message(error.to_string()))?;
-        let page = connection.client.request(built).await;
-        let page: ObjectList<Box<RawValue>> = page.map_err(|error| connection.failure(error))?;
+        let page = connection.client.request(built);
+        let page: ObjectList<Box<RawValue>> = connection.answer(page).await?;
         for item in &page.items {
             each(item.get())?;
         }

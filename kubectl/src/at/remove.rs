@@ -3,10 +3,9 @@
 use std::io::{self, Write as _};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
-use kube::Resource as _;
 use kube::core::Request;
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
-use my_operator::kinds::at::crd::{At, Phase};
+use my_operator::kinds::at::crd::Phase;
 
 use super::object::{self, Item, RESOURCE};
 use crate::connection::{Connection, Failure, Flags};
@@ -131,10 +130,7 @@ impl Remove {
             }),
             ..DeleteParams::default()
         };
-        let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
-        let request = request.delete(&item.name, &params);
-        let request = request.map_err(|error| Failure::Message(error.to_string()))?;
-        let answer = connection.client.request_text(request).await;
-        answer.map(drop).map_err(|error| connection.failure(error))
+        let delete = |ats: Request| ats.delete(&item.name, &params);
+        object::send(connection, delete).await.map(drop)
     }
 }

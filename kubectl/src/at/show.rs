@@ -63,8 +63,8 @@ pub(super) async fn log(connection: &Connection, given: &str) -> Result<u8, Fail
         container: Some(CONTAINER.to_owned()),
         ..LogParams::default()
     };
-    let stream = pods.log_stream(&pod, &params).await;
-    let mut stream = Box::pin(stream.map_err(|error| connection.failure(error))?);
+    let stream = pods.log_stream(&pod, &params);
+    let mut stream = Box::pin(connection.answer(stream).await?);
     let mut writer = LogWriter::new();
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -102,8 +102,7 @@ pub(super) async fn pod(connection: &Connection, item: &Item) -> Result<String, 
         )));
     };
     let pods: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
-    let found = pods.get_metadata_opt(pod).await;
-    let found = found.map_err(|error| connection.failure(error))?;
+    let found = connection.answer(pods.get_metadata_opt(pod)).await?;
     // Another pod may have taken the name.
     if found.and_then(|it| it.metadata.uid).as_ref() == Some(uid) {
         return Ok(pod.clone());

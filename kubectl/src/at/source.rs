@@ -145,8 +145,7 @@ impl Named {
         let resource = (self.source.resource)();
         let api: Api<DynamicObject> =
             Api::namespaced_with(client, &connection.namespace, &resource);
-        let object = api.get(&self.name).await;
-        let object = object.map_err(|error| connection.failure(error))?;
+        let object = connection.answer(api.get(&self.name)).await?;
         let object: Value = serde_json::to_value(object).map_err(|error| self.wrong(&error))?;
         take::take(&object, self.source.place, container).map_err(|what| self.wrong(&what))
     }

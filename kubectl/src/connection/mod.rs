@@ -128,6 +128,17 @@ impl Connection {
         })
     }
 
+    /// The answer to a request.
+    ///
+    /// # Errors
+    /// What to print when it has failed.
+    pub async fn answer<T>(
+        &self,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Failure> {
+        request.await.map_err(|error| self.failure(error))
+    }
+
     /// What to print when a request has failed.
     pub fn failure(&self, error: kube::Error) -> Failure {
         Failure::of_request(error, &self.server)

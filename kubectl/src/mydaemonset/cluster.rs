@@ -51,17 +51,14 @@ pub(super) async fn objects(
 
 /// The object of that name.
 pub(super) async fn get(connection: &Connection, name: &str) -> Result<Object, Failure> {
-    let got = api(connection).get(name).await;
-    let raw = got.map_err(|error| connection.failure(error))?;
+    let raw = connection.answer(api(connection).get(name)).await?;
     Object::decode(raw).map_err(Failure::Message)
 }
 
 /// The same object, as it is now, whatever its namespace is. Another one of its name is an error.
 pub(super) async fn get_again(connection: &Connection, object: &Object) -> Result<Object, Failure> {
-    let got = within(connection, &object.namespace)
-        .get(&object.name)
-        .await;
-    let raw = got.map_err(|error| connection.failure(error))?;
+    let api = within(connection, &object.namespace);
+    let raw = connection.answer(api.get(&object.name)).await?;
     let now = Object::decode(raw).map_err(Failure::Message)?;
     if now.uid == object.uid {
         return Ok(now);
@@ -85,11 +82,9 @@ pub(super) async fn merge(
         ..PatchParams::default()
     };
     let api = within(connection, &object.namespace);
-    let merged = api
-        .patch(&object.name, &params, &Patch::Merge(fields))
-        .await;
-    merged.map_err(|error| connection.failure(error))?;
-    Ok(())
+    let fields = Patch::Merge(fields);
+    let merged = api.patch(&object.name, &params, &fields);
+    connection.answer(merged).await.map(drop)
 }
 
 /// The revisions of an object, the oldest first.
@@ -137,8 +132,7 @@ where
     let mut params = params.limit(PAGE);
     let (mut kept, mut read) = (Vec::new(), 0);
     loop {
-        let page = api.list(&params).await;
-        let page = page.map_err(|error| connection.failure(error))?;
+        let page = connection.answer(api.list(&params)).await?;
         read += page.items.len();
         kept.extend(page.items.into_iter().filter_map(&keep));
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());

@@ -179,9 +179,8 @@ impl Follower {
             timestamps: true,
             ..LogParams::default()
         };
-        let stream = pods.log_stream(&pod, &params).await;
-        let stream = stream.map_err(|error| self.connection.failure(error))?;
-        let mut stream = Box::pin(stream);
+        let stream = pods.log_stream(&pod, &params);
+        let mut stream = Box::pin(self.connection.answer(stream).await?);
         self.is_open = true;
         self.waits(None).await;
         let mut piece = Piece::new(&self.progress);

@@ -87,8 +87,9 @@ async fn look(
     let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
     let request = request.watch(&params, &version);
     let request = request.map_err(|error| Failure::Message(error.to_string()))?;
-    let events = connection.client.request_events::<AtObject>(request).await;
-    let mut events = pin!(events.map_err(|error| connection.failure(error))?);
+    let events = connection.client.request_events::<AtObject>(request);
+    let events = connection.answer(events).await?;
+    let mut events = pin!(events);
     while let Ok(Some(event)) = time::timeout(SILENCE, events.next()).await {
         match event {
             Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {

@@ -52,11 +52,11 @@ pub(super) struct Requests<'a> {
 }
 
 /// What the API server says of an object that is not there.
-fn if_there<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
-    match result {
+fn if_there<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
         Ok(there) => Ok(Some(there)),
-        Err(kube::Error::Api(status)) if status.reason == "NotFound" => Ok(None),
-        Err(error) => Err(error),
+        Err(failure) if failure.is_not_found() => Ok(None),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -76,14 +76,10 @@ impl Requests<'_> {
         Api::namespaced_with(client, &self.connection.namespace, &kind)
     }
 
-    fn failed(&self) -> impl Fn(kube::Error) -> Failure + '_ {
-        |error| self.connection.failure(error)
-    }
-
     /// The object of that side as it is stored.
     pub(super) async fn stored(&self, side: Side) -> Result<Option<Value>, Failure> {
-        let got = if_there(self.api(side).get(self.name).await).map_err(self.failed())?;
-        let Some(object) = got else {
+        let got = self.connection.answer(self.api(side).get(self.name)).await;
+        let Some(object) = if_there(got)? else {
             return Ok(None);
         };
         let value = serde_json::to_value(object);
@@ -196,9 +192,9 @@ impl Requests<'_> {
         *member(&mut change, &["metadata", "uid"]) = live.uid().into();
         *member(&mut change, &["metadata", "resourceVersion"]) = live.version().into();
         let (api, patch) = (self.api(side), Patch::Merge(change));
-        let patched = api.patch(self.name, &patching(), &patch).await;
-        patched.map_err(self.failed())?;
-        Ok(())
+        let params = patching();
+        let patched = api.patch(self.name, &params, &patch);
+        self.connection.answer(patched).await.map(drop)
     }
 
     async fn stop(&self, state: &State) -> Result<(), Failure> {
@@ -212,7 +208,7 @@ impl Requests<'_> {
     }
 
     async fn change(&self, changes: &[Change]) -> Result<(), Failure> {
-        let pods = self.pods();
+        let (connection, pods) = (self.connection, self.pods());
         let calls = changes.iter().map(|change| {
             let pods = &pods;
             async move {
@@ -222,12 +218,13 @@ impl Requests<'_> {
                     metadata["ownerReferences"] = json!([{"$patch": "delete", "uid": owner}]);
                 }
                 let patch = Patch::Strategic(json!({"metadata": metadata}));
-                let patched = pods.patch_metadata(&change.pod, &patching(), &patch).await;
-                if_there(patched).map(drop)
+                let params = patching();
+                let patched = pods.patch_metadata(&change.pod, &params, &patch);
+                if_there(connection.answer(patched).await).map(drop)
             }
         });
         let calls = stream::iter(calls).buffer_unordered(PARALLEL);
-        calls.try_collect::<()>().await.map_err(self.failed())
+        calls.try_collect::<()>().await
     }
 
     async fn orphan(&self, side: Side, state: &State) -> Result<(), Failure> {
@@ -243,13 +240,13 @@ impl Requests<'_> {
             }),
             ..DeleteParams::default()
         };
-        let deleted = self.api(side).delete(self.name, &params).await;
-        if_there(deleted).map_err(self.failed())?;
-        Ok(())
+        let api = self.api(side);
+        let deleted = api.delete(self.name, &params);
+        if_there(self.connection.answer(deleted).await).map(drop)
     }
 
     async fn delete(&self, pods: &[Pod]) -> Result<(), Failure> {
-        let api = self.pods();
+        let (connection, api) = (self.connection, self.pods());
         let calls = pods.iter().map(|pod| {
             let api = &api;
             async move {
@@ -261,11 +258,12 @@ impl Requests<'_> {
                     }),
                     ..DeleteParams::default()
                 };
-                if_there(api.delete(&pod.name, &params).await).map(drop)
+                let deleted = api.delete(&pod.name, &params);
+                if_there(connection.answer(deleted).await).map(drop)
             }
         });
         let calls = stream::iter(calls).buffer_unordered(PARALLEL);
-        calls.try_collect::<()>().await.map_err(self.failed())
+        calls.try_collect::<()>().await
     }
 
     /// Creates an object, or has the API server judge it only.
@@ -277,9 +275,9 @@ impl Requests<'_> {
     ) -> Result<(), Failure> {
         let object = serde_json::from_value(manifest.clone());
         let object: DynamicObject = object.map_err(|error| Failure::Message(error.to_string()))?;
-        let created = self.api(side).create(&posting(dry_run), &object).await;
-        created.map_err(self.failed())?;
-        Ok(())
+        let (api, params) = (self.api(side), posting(dry_run));
+        let created = api.create(&params, &object);
+        self.connection.answer(created).await.map(drop)
     }
 
     /// Gives the `DaemonSet` its own template and strategy, if it still is as it was seen.
@@ -290,10 +288,9 @@ impl Requests<'_> {
         let object = settled(&live, self.name).map_err(Failure::Message)?;
         let object = serde_json::from_value(object);
         let object: DynamicObject = object.map_err(|error| Failure::Message(error.to_string()))?;
-        let api = self.api(Side::DaemonSet);
-        let replaced = api.replace(self.name, &posting(false), &object).await;
-        replaced.map_err(self.failed())?;
-        Ok(())
+        let (api, params) = (self.api(Side::DaemonSet), posting(false));
+        let replaced = api.replace(self.name, &params, &object);
+        self.connection.answer(replaced).await.map(drop)
     }
 
     /// Fails if the cluster has an older operator, which would make a second pod on each node at once: the CRD, which is
@@ -303,8 +300,9 @@ impl Requests<'_> {
         let request = request
             .body(Vec::new())
             .map_err(|error| Failure::Message(error.to_string()))?;
-        let text = self.connection.client.request_text(request).await;
-        if text.map_err(self.failed())?.contains(MIGRATION_ANNOTATION) {
+        let text = self.connection.client.request_text(request);
+        let text = self.connection.answer(text).await?;
+        if text.contains(MIGRATION_ANNOTATION) {
             return Ok(());
         }
         let text = "the my-operator of this cluster is too old for migrations: upgrade it first";
@@ -326,8 +324,8 @@ impl Requests<'_> {
                 }}});
                 let review: SelfSubjectAccessReview = serde_json::from_value(review)
                     .map_err(|error| Failure::Message(error.to_string()))?;
-                let answer = api.create(&PostParams::default(), &review).await;
-                let answer = answer.map_err(self.failed())?;
+                let params = PostParams::default();
+                let answer = self.connection.answer(api.create(&params, &review)).await?;
                 let is_allowed = answer.status.is_some_and(|status| status.allowed);
                 let dot = if group.is_empty() { "" } else { "." };
                 Ok::<_, Failure>((!is_allowed).then(|| format!("{verb} {resource}{dot}{group}")))
