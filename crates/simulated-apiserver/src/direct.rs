@@ -54,14 +54,8 @@ impl Direct<'_> {
     /// # Errors
     /// As by the API.
     pub fn create(&self, object: Value) -> Result<Value, Status> {
-        let kind = qualified_kind(&object);
-        let namespace = text(&object["metadata"], "namespace").to_owned();
-        let namespace = if namespace.is_empty() {
-            "default"
-        } else {
-            &namespace
-        };
-        self.write(&kind, namespace, "", None, |write| write.create(object))
+        let (kind, namespace) = place(&object);
+        self.write(&kind, &namespace, "", None, |write| write.create(object))
             .map(|stored| stored.value.clone())
     }
 
@@ -70,15 +64,9 @@ impl Direct<'_> {
     /// # Errors
     /// As by the API.
     pub fn apply(&self, object: &Value) -> Result<Value, Status> {
-        let kind = qualified_kind(object);
-        let namespace = text(&object["metadata"], "namespace").to_owned();
-        let namespace = if namespace.is_empty() {
-            "default"
-        } else {
-            &namespace
-        };
+        let (kind, namespace) = place(object);
         let name = text(&object["metadata"], "name").to_owned();
-        self.write(&kind, namespace, &name, None, |write| {
+        self.write(&kind, &namespace, &name, None, |write| {
             write.apply(object, true)
         })
         .map(|(stored, _)| stored.value.clone())
@@ -232,12 +220,17 @@ impl Direct<'_> {
     }
 }
 
-/// `Kind.group` of an object, as [`find`] takes it.
-fn qualified_kind(object: &Value) -> String {
+/// `Kind.group` of an object, as [`find`] takes it, and its namespace: `default` if it names none.
+fn place(object: &Value) -> (String, String) {
     let group = text(object, "apiVersion")
         .split_once('/')
         .map_or("", |(group, _)| group);
-    format!("{}.{group}", text(object, "kind"))
+    let namespace = match text(&object["metadata"], "namespace") {
+        "" => "default",
+        namespace => namespace,
+    };
+    let kind = format!("{}.{group}", text(object, "kind"));
+    (kind, namespace.to_owned())
 }
 
 /// The resource of that kind or plural, with or without its group.

@@ -73,9 +73,7 @@ impl Failure {
             Self::Message(_) | Self::Output(_) => false,
         }
     }
-}
 
-impl Failure {
     /// Whether the request may have been carried out all the same.
     pub fn may_have_acted(&self) -> bool {
         match self {
