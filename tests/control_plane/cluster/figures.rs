@@ -11,7 +11,7 @@ use crate::harness::{checkout, dashboards, documented, wait_for};
 /// Metrics that appear only after an event that no test here causes.
 const NOT_YET: [&str; 1] = ["my_operator_reconcile_errors_total"];
 
-/// The series that kubebuilder's dashboards query (docs/operations/dashboards.md has their panels).
+/// The series that kubebuilder's dashboards query.
 const OF_KUBEBUILDER: [&str; 11] = [
     "controller_runtime_active_workers{controller=\"at\"}",
     "controller_runtime_reconcile_total{controller=\"at\",result=\"success\"}",
