@@ -466,7 +466,7 @@ async fn the_policy_demands_the_right_to_create_pods() {
             let rejected = said.err.contains("my-operator-pod-creators")
                 && said
                     .err
-                    .contains(&format!("makes pods in namespace {namespace}"))
+                    .contains(&format!("makes pods in namespace {}", kubectl.namespace))
                 && said.err.contains("dev is not allowed to create there");
             rejected.then_some(())
         })

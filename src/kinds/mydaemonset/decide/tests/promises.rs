@@ -526,7 +526,7 @@ impl Case<'_> {
             Eligibility::Keep | Eligibility::Leave => false,
         };
         let dark = counts && node.ready_from.is_some() && !self.is_served(node);
-        !self.joined(node) && !(dark && self.is_forgiven(node))
+        !(self.joined(node) || dark && self.is_forgiven(node))
     }
 
     /// Whether the node is of a domain that waits for another one, and its old pod was not taken before.
