@@ -93,7 +93,7 @@ mod tests {
                 lease("other_x", 3),
                 Some(pods),
                 Level::Warning,
-                "no pod of the Deployment",
+                "not a pod of the Deployment",
             ),
             (lease("", 3), Some(pods), Level::Failed, "no holder"),
             (none, Some(pods), Level::Failed, "there is no Lease release"),

@@ -15,7 +15,6 @@ use super::decide::strategy::{
 use super::decide::window;
 use super::names::{APP, OUR_PREFIX};
 use crate::kinds::shared::template::{self, PodTemplate};
-use crate::kinds::shared::time_zone::TIME_ZONE;
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::{Findings, Rules, Subject};
 use my_operator_runtime::reconcile::write::MANAGED_BY;
@@ -61,9 +60,6 @@ impl Rules for MyDaemonSetRules {
                 canary.promote.get_or_insert_with(|| AUTOMATIC.to_owned());
             }
             rolling.on_failure.get_or_insert_with(|| PAUSE.to_owned());
-            for window in rolling.windows.iter_mut().flatten() {
-                window.time_zone.get_or_insert_with(|| TIME_ZONE.to_owned());
-            }
         }
     }
 
@@ -450,7 +446,7 @@ mod tests {
                 json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate",
                        "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false,
                            "autoPause": {"enabled": true, "windowSeconds": 600}, "onFailure": "Pause",
-                           "windows": [{"schedule": "@daily", "timeZone": "Etc/UTC"}, {"timeZone": "x"}]}}}),
+                           "windows": [{"schedule": "@daily"}, {"timeZone": "x"}]}}}),
             ),
             (
                 json!({"updateStrategy": {"type": "OnDelete"}}),

@@ -53,7 +53,7 @@ pub(super) fn plan(
         undone: pass.undone(),
         returns: newest.is_some_and(|r| r.again),
     };
-    let gate = window::gate(&spec.windows, &revisions, pass.now);
+    let gate = window::gate(&spec.windows, revisions.goes_back(), pass.now);
     let decision = state.decide(&RolloutInput {
         placement: &placement,
         strategy: spec.strategy,

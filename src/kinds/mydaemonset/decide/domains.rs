@@ -5,10 +5,8 @@
 //! take its turn again.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use super::node::OnNode;
 use super::observed::InDomain;
 use crate::kinds::mydaemonset::crd::MyDaemonSetSpec;
 use crate::kinds::mydaemonset::observe::node::NodeView;
@@ -75,12 +73,6 @@ pub fn name_in(message: &str) -> Option<&str> {
     Some(name)
 }
 
-impl fmt::Display for InDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} of {})", self.name, self.updated, self.nodes)
-    }
-}
-
 /// The domain whose nodes get the newest revision now. Those of later ones are held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
@@ -127,18 +119,12 @@ impl Turn {
         Some((turn, tally))
     }
 
-    /// Whether a node has to wait: one of a later domain does, unless the roll-out has already taken its old pod.
-    pub(super) fn holds(&self, on_node: &OnNode, update: &str) -> bool {
-        let node = on_node.node.as_deref();
-        let last = on_node.last.as_deref();
-        let is_taken = last.is_some_and(|last| last.outdated_by.as_deref() == Some(update));
-        let mut pods = on_node.pods.iter();
-        let is_begun = is_taken && pods.all(|pod| pod.deleting || pod.revision == update);
-        let own = node.map(|node| self.domains.rank(node));
-        own.is_some_and(|own| own > (self.place, &*self.value)) && !is_begun
+    /// Whether a node is of a later domain.
+    pub(super) fn precedes(&self, node: &NodeView) -> bool {
+        self.domains.rank(node) > (self.place, &*self.value)
     }
 
-    /// The same for the status.
+    /// The domain for the status.
     pub(super) fn observed(&self, tally: Tally) -> InDomain {
         InDomain {
             name: self.domains.name((self.place, &self.value)),

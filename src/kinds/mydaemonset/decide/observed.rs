@@ -147,6 +147,12 @@ pub(crate) struct InDomain {
     pub(crate) nodes: usize,
 }
 
+impl std::fmt::Display for InDomain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({} of {})", self.name, self.updated, self.nodes)
+    }
+}
+
 /// What is observed, for the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Observed {

@@ -108,10 +108,14 @@ impl Held {
             || canaries.is_some_and(|canaries| !canaries.contains(name))
     }
 
-    /// Whether the node stays because another domain comes before its own.
+    /// Whether the node stays because another domain comes before its own, unless the roll-out has already taken its pod.
     fn is_later(&self, on_node: &OnNode, update: &str) -> bool {
-        let turn = self.turn.as_ref();
-        turn.is_some_and(|turn| turn.holds(on_node, update))
+        let turn = self.turn.as_ref().zip(on_node.node.as_deref());
+        let last = on_node.last.as_deref();
+        let is_taken = last.is_some_and(|last| last.outdated_by.as_deref() == Some(update));
+        let mut pods = on_node.pods.iter();
+        let is_begun = is_taken && pods.all(|pod| pod.deleting || pod.revision == update);
+        turn.is_some_and(|(turn, node)| turn.precedes(node)) && !is_begun
     }
 
     fn stance(&self, name: &str, on_node: &OnNode, input: &RolloutInput<'_>) -> Stance {

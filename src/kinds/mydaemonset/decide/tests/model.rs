@@ -462,7 +462,7 @@ impl Model {
             Some(Mutant::WayBackWaits) => (revisions.undone, revisions.returns) = (None, false),
             _ => {}
         }
-        window::gate(&self.windows(), &revisions, now)
+        window::gate(&self.windows(), revisions.goes_back(), now)
     }
 
     /// Whether no window is open, by the remainders of a division, and the pods do not go back.

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use robfig_cron::{Schedule, Zone, parse, parse_duration};
 
-use super::input::Revisions;
 use super::strategy::ON_DELETE;
 use crate::kinds::mydaemonset::crd::{self, MyDaemonSetSpec};
 use crate::kinds::shared::time_zone::TIME_ZONE;
@@ -61,8 +60,8 @@ pub(crate) fn from_spec(spec: &MyDaemonSetSpec) -> Vec<Window> {
 }
 
 /// Whether a step may begin at `now`. A way back waits for no window: what it ends is there already.
-pub(crate) fn gate(windows: &[Window], revisions: &Revisions<'_>, now: DateTime<Utc>) -> Gate {
-    if windows.is_empty() || revisions.goes_back() {
+pub(crate) fn gate(windows: &[Window], goes_back: bool, now: DateTime<Utc>) -> Gate {
+    if windows.is_empty() || goes_back {
         return Gate::default();
     }
     let open = windows.iter().filter_map(|window| window.open_until(now));

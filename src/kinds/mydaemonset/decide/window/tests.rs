@@ -6,7 +6,7 @@ use my_operator_rounds::cases;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kinds::mydaemonset::decide::input::Known;
+use crate::kinds::mydaemonset::decide::input::{Known, Revisions};
 use my_operator_admission::rules::Findings;
 
 const BERLIN: &str = "Europe/Berlin";
@@ -46,7 +46,7 @@ fn shown(gate: Gate) -> String {
 }
 
 fn now_is(windows: &[Window], now: &str) -> String {
-    shown(gate(windows, &revisions(&BTreeMap::new()), at(now)))
+    shown(gate(windows, false, at(now)))
 }
 
 #[test]
@@ -160,8 +160,8 @@ fn without_windows_and_on_the_way_back_it_is_open() {
     let forward = revisions(&known);
     let shut = [window("0 1 * * *", "1h", "UTC", &[])];
     let now = at("2026-05-01T12:00:00Z");
-    assert!(gate(&shut, &forward, now).is_closed);
-    assert_eq!(gate(&[], &forward, now), Gate::default());
+    assert!(gate(&shut, forward.goes_back(), now).is_closed);
+    assert_eq!(gate(&[], false, now), Gate::default());
     let by_itself = Revisions {
         undone: Some("bad"),
         ..forward
@@ -172,7 +172,7 @@ fn without_windows_and_on_the_way_back_it_is_open() {
         ..forward
     };
     for back in [by_itself, by_a_user] {
-        assert_eq!(gate(&shut, &back, now), Gate::default());
+        assert_eq!(gate(&shut, back.goes_back(), now), Gate::default());
     }
     // A node that was cordoned while the revision went forward to all others.
     let late = Revisions {
@@ -185,7 +185,7 @@ fn without_windows_and_on_the_way_back_it_is_open() {
         ..forward
     };
     for waits in [late, undo] {
-        assert!(gate(&shut, &waits, now).is_closed);
+        assert!(gate(&shut, waits.goes_back(), now).is_closed);
     }
     let on_delete = json!({"updateStrategy": {"type": "OnDelete",
         "rollingUpdate": {"windows": [{"schedule": "0 1 * * *", "duration": "1h"}]}}});
@@ -282,7 +282,7 @@ fn it_is_open_and_closed_when_every_minute_by_itself_says_so() {
         let now =
             at(days[random.usize(0..days.len())]) + TimeDelta::seconds(random.i64(0..259_200));
         let slow = Slow::random(&mut random, now);
-        let gate = gate(&[slow.window()], &revisions(&BTreeMap::new()), now);
+        let gate = gate(&[slow.window()], false, now);
         assert_eq!(gate.is_closed, !slow.is_open(now), "{now}");
         let until = gate.until.unwrap_or(now + TimeDelta::days(1));
         assert!(until > now, "{now}: {gate:?}");
