@@ -184,7 +184,12 @@ impl Flags {
     /// # Errors
     /// When they are not. The message names the flags.
     pub fn check(&self) -> Result<(), String> {
-        self.leader_election_periods().check()?;
+        self.leader_election_periods().check().map_err(|error| {
+            let names = ["lease_duration", "renew_deadline", "retry_period"];
+            names.iter().fold(error.to_string(), |text, name| {
+                text.replace(name, &format!("--leader-election-{}", name.replace('_', "-")))
+            })
+        })?;
         self.certificate_periods().check().map_err(|error| {
             format!(
                 "--webhook-leaf-validity, --webhook-ca-validity, --webhook-ca-propagation: {error}"

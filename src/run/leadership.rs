@@ -14,13 +14,16 @@ use tokio_util::task::AbortOnDropHandle;
 use super::flags::Flags;
 use super::thread::Thread;
 use crate::manifests::PREFIX;
-use my_operator_client::ServerClock;
-use my_operator_client::{self as client, clock};
+use my_operator_client::{self as client, ServerClock};
 use my_operator_leader::{Elector, Fence, Periods, Settings, Term};
 use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
 use my_operator_runtime::reconcile::health::Health;
+use my_operator_runtime::reconcile::write::MANAGER;
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Note, Notes};
+
+/// The source of the election's problems, in logs and in `/readyz?verbose`.
+const SOURCE: &str = "leader election";
 
 /// A replica that waits to lead. It renews its lease on a thread and connections of its own, so that no load of reviews
 /// and reconciles makes it lose the leadership.
@@ -62,15 +65,16 @@ impl Candidate {
         let thread = Thread::start("leader-election")?;
         let Connection { config, figures } = &connection;
         let connect = || client::connect(config, figures, &ServerClock::default());
-        let names = flags.names();
+        let (names, health) = (flags.names(), health.clone());
         let elector = Elector::new(Settings {
-            client: thread.within(connect)?,
-            namespace: names.namespace().to_owned(),
-            lease: names.lease().to_owned(),
+            field_manager: MANAGER.to_owned(),
             periods: flags.leader_election_periods(),
-            clock: clock::system(),
-            health: health.clone(),
-        });
+            on_problem: Arc::new(move |problem| match problem {
+                Some(problem) => health.report(SOURCE, problem),
+                None => health.clear(SOURCE),
+            }),
+            ..Settings::new(thread.within(connect)?, names.namespace(), names.lease())
+        })?;
         let fence = Arc::<Mutex<Fence>>::default();
         let current = fence.clone();
         count(registry, move || current.lock().is_open());
@@ -99,20 +103,20 @@ impl Candidate {
         } = self;
         let (here, work) = (Handle::current(), Arc::new(work));
         let lead = async move {
-            let lead = elector.lead(&resign, async |term| {
+            let lead = elector.lead(&resign, async |term| -> anyhow::Result<()> {
                 *fence.lock() = term.fence.clone();
                 terms.inc();
                 let (config, figures, work) = (config.clone(), figures.clone(), work.clone());
                 let work = here.spawn(async move {
                     // The answers to the other client show the server's time often enough.
                     let unused = ServerClock::default();
-                    let connector = term.fence.connector();
+                    let connector = term.fence.connector(client::tcp());
                     let client = client::connect_over(&config, &figures, &unused, connector)?;
                     work(client, term).await
                 });
                 AbortOnDropHandle::new(work).await.context("a task died")?
             });
-            lead.await
+            lead.await.unwrap_or(Ok(()))
         };
         thread.run(lead).await?
     }

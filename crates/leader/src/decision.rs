@@ -173,7 +173,7 @@ impl Election {
     }
 
     /// Records that the lease was lost. This replica waits as long as another one that saw its last renewal: calls of its
-    /// reconcilers may still be in flight, whatever the Lease says.
+    /// work may still be in flight, whatever the Lease says.
     pub(super) fn step_down(&mut self) {
         self.leads_until = None;
     }

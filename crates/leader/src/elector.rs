@@ -2,24 +2,22 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::decision::{Decision, Election, Loss};
-use super::fence::Fence;
+use super::fence::{Fence, up};
 use super::lease::{Claim, Error, Lease, Leases};
-use super::periods::Periods;
-use my_operator_client::clock::{self, Clock};
-use my_operator_runtime::reconcile::health::Health;
+use super::periods::{Periods, PeriodsError};
 
-/// The source of its problems, in logs and in `/readyz?verbose`.
-const SOURCE: &str = "leader election";
 /// The pause after another client wrote the Lease first: short, but never a busy loop.
 const PAUSE_AFTER_RACE: Duration = Duration::from_millis(50);
 /// Attempts to release the lease. One fails when another client edits the Lease.
@@ -27,18 +25,39 @@ const MAX_RELEASE_ATTEMPTS: usize = 3;
 
 /// The settings of an elector.
 pub struct Settings {
-    /// A client without retries.
+    /// The client of the election. It is not behind the fence, and best without retries of its own (`Config::default_retry`).
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
     /// The name of the Lease.
     pub lease: String,
+    /// The name of this replica in the Lease. It must be another one for each process, also for one that starts again.
+    pub identity: String,
+    /// The field manager of the writes.
+    pub field_manager: String,
     /// The timing of the election.
     pub periods: Periods,
-    /// The wall clock: only for times that users read.
-    pub clock: Clock,
-    /// Where lasting problems are reported.
-    pub health: Health,
+    /// Is given each new problem with the Lease, and None once it is over.
+    pub on_problem: Arc<dyn Fn(Option<&str>) + Send + Sync>,
+}
+
+impl Settings {
+    /// The periods of client-go, and problems in the log. The identity is the name of the pod (`POD_NAME`) or of the
+    /// machine, with a random suffix; the field manager is the name of the lease.
+    pub fn new(client: Client, namespace: &str, lease: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            lease: lease.to_owned(),
+            identity: identity(lease),
+            field_manager: lease.to_owned(),
+            periods: Periods::default(),
+            on_problem: Arc::new(|problem| match problem {
+                Some(problem) => tracing::warn!("leader election: {problem}"),
+                None => tracing::info!("the leader election works again"),
+            }),
+        }
+    }
 }
 
 /// What a leader works with, from when it acquires the lease until it loses or releases it.
@@ -47,7 +66,7 @@ pub struct Term {
     pub lease: ObjectReference,
     /// The name of this replica in the Lease.
     pub identity: String,
-    /// For the connections of the reconcilers. It never opens again: what an earlier term left in a buffer is not sent
+    /// For the connections of the work. It never opens again: what an earlier term left in a buffer is not sent
     /// in a later one.
     pub fence: Fence,
 }
@@ -57,8 +76,9 @@ pub struct Elector {
     me: String,
     leases: Leases,
     periods: Periods,
-    clock: Clock,
-    health: Health,
+    on_problem: Arc<dyn Fn(Option<&str>) + Send + Sync>,
+    /// The current problem with the Lease, if any.
+    problem: Option<String>,
     election: Election,
     fence: Fence,
     holder: watch::Sender<String>,
@@ -76,21 +96,33 @@ enum Turn {
 }
 
 impl Elector {
-    /// A replica with a unique name.
-    pub fn new(settings: Settings) -> Self {
-        let me = identity(&settings.lease);
-        Self {
-            leases: Leases::new(settings.client, settings.namespace, settings.lease),
-            periods: settings.periods,
-            clock: settings.clock,
-            health: settings.health,
-            election: Election::new(me.clone(), settings.periods),
+    /// A replica that makes no requests before [`lead`](Self::lead).
+    ///
+    /// # Errors
+    /// When the periods are inconsistent.
+    pub fn new(settings: Settings) -> Result<Self, PeriodsError> {
+        let Settings {
+            client,
+            namespace,
+            lease,
+            identity: me,
+            field_manager,
+            periods,
+            on_problem,
+        } = settings;
+        periods.check()?;
+        Ok(Self {
+            leases: Leases::new(client, namespace, lease, field_manager),
+            periods,
+            on_problem,
+            problem: None,
+            election: Election::new(me.clone(), periods),
             fence: Fence::default(),
             holder: watch::Sender::default(),
             written: None,
             lease_watch: LeaseWatch::default(),
             me,
-        }
+        })
     }
 
     /// The known leader, and every change of it; empty before the lease was first read, and while no replica leads.
@@ -99,24 +131,18 @@ impl Elector {
     }
 
     /// Waits until this replica leads, then runs `work` for as long as it leads. The lease is released only after
-    /// `work` has ended by itself, which it does when the process stops. If the lease is lost, `work` is cancelled, its
-    /// clients send nothing more, and this replica waits again. When `resign` is cancelled, a replica that does not lead
-    /// leaves the election.
-    ///
-    /// # Errors
-    /// Those of `work`.
-    pub async fn lead<W>(
+    /// `work` has ended by itself, which it does when the process stops: then its output is returned. If the lease is lost,
+    /// `work` is dropped, its clients send nothing more, and this replica waits again. When `resign` is cancelled, a replica
+    /// that does not lead leaves the election: None.
+    pub async fn lead<W: Future>(
         mut self,
         resign: &CancellationToken,
         mut work: impl FnMut(Term) -> W,
-    ) -> anyhow::Result<()>
-    where
-        W: Future<Output = anyhow::Result<()>>,
-    {
+    ) -> Option<W::Output> {
         loop {
             tracing::info!(identity = self.me, lease = self.name(), "waiting to lead");
             if !self.acquire(resign).await {
-                return Ok(());
+                return None;
             }
             tracing::info!(identity = self.me, lease = self.name(), "leading");
             let lease = self.written.as_ref();
@@ -139,7 +165,7 @@ impl Elector {
             match ended {
                 Ok(ended) => {
                     self.release().await;
-                    return ended;
+                    return Some(ended);
                 }
                 Err(loss) => self.step_down(&loss),
             }
@@ -148,7 +174,9 @@ impl Elector {
 
     /// Becomes a replica that waits to lead, which knows of the election what it knew.
     fn step_down(&mut self, loss: &Loss) {
-        let (lease, problem) = (self.name(), self.problem());
+        let lease = self.name();
+        let problem = self.problem.as_ref();
+        let problem = problem.map_or_else(String::new, |problem| format!(" ({problem})"));
         match loss {
             Loss::Late => tracing::error!(
                 "lost the leadership: the lease {lease} was not renewed in time{problem}"
@@ -167,13 +195,12 @@ impl Elector {
         self.leases.title()
     }
 
-    /// The current problem with the Lease, if any.
-    fn problem(&self) -> String {
-        let problems = self.health.problems().into_iter();
-        let mut ours = problems.filter(|(source, _)| source == SOURCE);
-        ours.next()
-            .map(|(_, problem)| format!(" ({problem})"))
-            .unwrap_or_default()
+    /// Reports a problem with the Lease, or that there is none any more.
+    fn report(&mut self, problem: Option<String>) {
+        if self.problem != problem {
+            self.problem = problem;
+            (self.on_problem)(self.problem.as_deref());
+        }
     }
 
     /// Waits until this replica leads, and returns true, or until `resign` is cancelled, and returns false.
@@ -187,14 +214,14 @@ impl Elector {
                     return true;
                 }
                 Ok(Turn::Wait(until)) => {
-                    self.health.clear(SOURCE);
+                    self.report(None);
                     until
-                        .saturating_sub(clock::up())
+                        .saturating_sub(up())
                         .min(jittered(self.periods.retry_period))
                 }
                 Ok(Turn::Lost(_)) | Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
                 Err(Error::Other(problem)) => {
-                    self.health.report(SOURCE, &problem);
+                    self.report(Some(problem));
                     jittered(self.periods.retry_period)
                 }
             };
@@ -213,7 +240,7 @@ impl Elector {
         loop {
             let left = |election: &Election| {
                 let until = election.leads_until().unwrap_or_default();
-                until.saturating_sub(clock::up())
+                until.saturating_sub(up())
             };
             sleep(pause.min(left(&self.election))).await;
             if left(&self.election).is_zero() {
@@ -222,12 +249,12 @@ impl Elector {
             pause = match self.try_lead().await {
                 Ok(Turn::Lost(loss)) => return loss,
                 Ok(Turn::Leads | Turn::Wait(_)) => {
-                    self.health.clear(SOURCE);
+                    self.report(None);
                     self.periods.retry_period
                 }
                 Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
                 Err(Error::Other(problem)) => {
-                    self.health.report(SOURCE, &problem);
+                    self.report(Some(problem));
                     self.periods.retry_period
                 }
             };
@@ -241,13 +268,13 @@ impl Elector {
         } else {
             let lease = self.leases.get(self.call_timeout()).await?;
             let record = lease.as_ref().map(Lease::record);
-            self.election.observe(record.as_ref(), clock::up());
+            self.election.observe(record.as_ref(), up());
             self.lease_watch.since = lease.as_ref().map(|lease| lease.version().to_owned());
             self.publish_holder(record.map(|record| record.holder).unwrap_or_default());
             lease
         };
         let record = lease.as_ref().map(Lease::record);
-        let (transitions, is_new) = match self.election.decide(record.as_ref(), clock::up()) {
+        let (transitions, is_new) = match self.election.decide(record.as_ref(), up()) {
             Decision::Wait { until } => return Ok(Turn::Wait(until)),
             Decision::Lost(loss) => return Ok(Turn::Lost(loss)),
             Decision::Acquire { transitions } => (transitions, true),
@@ -258,10 +285,10 @@ impl Elector {
             seconds: self.periods.lease_seconds(),
             transitions,
             is_new,
-            now: (self.clock)(),
+            now: Timestamp::now(),
         };
         let call_timeout = self.call_timeout();
-        let sent = clock::up();
+        let sent = up();
         if !self.election.may_send(sent) {
             return Ok(Turn::Lost(Loss::Late));
         }
@@ -269,7 +296,7 @@ impl Elector {
             .leases
             .write(lease.as_ref(), &claim, call_timeout)
             .await?;
-        let until = self.election.won(&written.record(), sent, clock::up());
+        let until = self.election.won(&written.record(), sent, up());
         self.fence.open_until(until);
         self.written = Some(written);
         self.publish_holder(self.me.clone());
@@ -281,7 +308,7 @@ impl Elector {
         let left = self
             .election
             .leads_until()
-            .map(|until| until.saturating_sub(clock::up()));
+            .map(|until| until.saturating_sub(up()));
         self.periods.call().min(left.unwrap_or(Duration::MAX))
     }
 
@@ -321,10 +348,10 @@ impl Elector {
             seconds: 1,
             transitions: lease.record().transitions,
             is_new: true,
-            now: (self.clock)(),
+            now: Timestamp::now(),
         };
         let call_timeout = self.call_timeout();
-        if !self.election.may_send(clock::up()) {
+        if !self.election.may_send(up()) {
             return Ok(());
         }
         self.leases
@@ -382,4 +409,57 @@ fn identity(lease: &str) -> String {
     let mut names = names.filter_map(|name| std::env::var(name).ok());
     let name = names.find(|name| !name.is_empty());
     format!("{}_{:016x}", name.as_deref().unwrap_or(lease), random())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
+    use simulated_apiserver::{Decision, Options, Server, Site, Status, Verb};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_problem_and_its_end_are_reported_once_and_the_end_of_the_work_releases_the_lease() {
+        let server = Server::new(Options::default());
+        server.on(|site: &Site| {
+            if site.verb == Verb::Get && site.nth < 2 {
+                Decision::Answer(Status::new(403, "Forbidden", "no right to get leases"))
+            } else {
+                Decision::Forward
+            }
+        });
+        let reports = Arc::<Mutex<Vec<Option<String>>>>::default();
+        let seen = reports.clone();
+        let elector = Elector::new(Settings {
+            identity: "me".to_owned(),
+            periods: Periods {
+                lease_duration: Duration::from_secs(2),
+                renew_deadline: Duration::from_secs(1),
+                retry_period: Duration::from_millis(100),
+            },
+            on_problem: Arc::new(move |problem| {
+                seen.lock().unwrap().push(problem.map(str::to_owned));
+            }),
+            ..Settings::new(server.client("me"), "default", "example")
+        });
+        let resign = CancellationToken::new();
+        let lead = elector.unwrap().lead(&resign, async |term| {
+            // Longer than until the first renewal.
+            sleep(Duration::from_millis(300)).await;
+            (term.fence.is_open(), term)
+        });
+        let (was_open, term) = lead.await.unwrap();
+        assert!(was_open && !term.fence.is_open());
+        assert_eq!(term.identity, "me");
+        let problem = "cannot get the lease default/example: no right to get leases".to_owned();
+        assert_eq!(*reports.lock().unwrap(), [Some(problem), None]);
+        let lease = server.direct().get("Lease", "default", "example").unwrap();
+        assert_eq!(lease["spec"]["holderIdentity"], "");
+        assert_eq!(
+            Some(lease["metadata"]["uid"].as_str().unwrap()),
+            term.lease.uid.as_deref()
+        );
+    }
 }

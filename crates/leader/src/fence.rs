@@ -1,4 +1,4 @@
-//! Stops all requests of the reconcilers when the lease has expired.
+//! Stops all requests of the leader's work when the lease has expired.
 
 use std::io;
 use std::pin::Pin;
@@ -7,51 +7,70 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::http::Uri;
+use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use tower::{BoxError, Service, ServiceExt as _};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use rustix::time::{ClockId, clock_gettime};
+use tower::{Service, ServiceExt as _};
 
-use my_operator_client::{self as client, clock};
+/// The clock of [`up`].
+#[cfg(not(target_vendor = "apple"))]
+const UPTIME: ClockId = ClockId::Boottime;
+/// macOS has no `CLOCK_BOOTTIME`, but its monotonic clock counts the time asleep too (clock_gettime(3) there).
+#[cfg(target_vendor = "apple")]
+const UPTIME: ClockId = ClockId::Monotonic;
+
+/// The uptime of the machine. This clock cannot be set, and unlike [`std::time::Instant`] it counts the time that the
+/// machine sleeps.
+pub(super) fn up() -> Duration {
+    let up = clock_gettime(UPTIME);
+    let nanoseconds = u32::try_from(up.tv_nsec).unwrap_or_default();
+    Duration::new(u64::try_from(up.tv_sec).unwrap_or_default(), nanoseconds)
+}
 
 /// Open as long as this replica leads. Cheap to clone.
 ///
-/// Checks in the reconcilers would not be enough: a process can be suspended after any of them, with requests on their
-/// way through the client. So the check comes right before the bytes are passed to the kernel. Bytes already passed
-/// cannot be called back.
+/// Checks in the work would not be enough: a process can be suspended after any of them, with requests on their way
+/// through the client. So the check comes right before the bytes are passed to the kernel. Bytes already passed cannot be
+/// called back.
 ///
 /// The election's own requests bypass the fence: the elector writes the Lease to open it. The API server rejects a late
 /// write by its resource version. The fence does not protect against a hypervisor that suspends the machine: no clock
 /// in the machine counts that time.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
-    /// Nanoseconds by [`clock::up`]: enough for 584 years.
+    /// Nanoseconds by [`up`]: enough for 584 years.
     until: Arc<AtomicU64>,
 }
 
 impl Fence {
     /// Whether something may be sent now.
     pub fn is_open(&self) -> bool {
-        clock::up().as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
+        up().as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
     }
 
-    /// A connector for connections that send only while the fence is open.
-    pub fn connector(
+    /// A connector whose connections are those of `inner`, and send only while the fence is open. Proxies and TLS go above
+    /// it, so that their bytes pass the fence, too.
+    pub fn connector<C>(
         &self,
-    ) -> impl Service<Uri, Response = Fenced<Tcp>, Error: Into<BoxError>, Future: Send + 'static>
+        inner: C,
+    ) -> impl Service<Uri, Response = Fenced<C::Response>, Error = C::Error, Future: Send + 'static>
     + Clone
     + Send
     + Sync
-    + use<> {
+    + use<C>
+    where
+        C: Service<Uri, Future: Send + 'static> + Clone + Send + Sync + 'static,
+    {
         let fence = self.clone();
         let behind = move |stream| Fenced {
             stream,
             fence: fence.clone(),
         };
-        client::tcp().map_response(behind)
+        inner.map_response(behind)
     }
 
-    /// Opens the fence until that time by [`clock::up`].
+    /// Opens the fence until that time by [`up`].
     pub(super) fn open_until(&self, until: Duration) {
         let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         self.until.store(until, Ordering::Relaxed);
@@ -62,8 +81,6 @@ impl Fence {
         self.until.store(0, Ordering::Relaxed);
     }
 }
-
-type Tcp = <HttpConnector as Service<Uri>>::Response;
 
 /// A connection behind a [`Fence`].
 #[derive(Debug)]
@@ -162,11 +179,11 @@ mod tests {
             first.is_ok()
         };
         assert!(!fence.is_open() && !send("never led ").await);
-        fence.open_until(clock::up() + Duration::from_hours(1));
+        fence.open_until(up() + Duration::from_secs(3600));
         assert!(fence.is_open() && send("leads ").await);
-        fence.open_until(clock::up());
+        fence.open_until(up());
         assert!(!send("led ").await);
-        fence.open_until(clock::up() + Duration::from_hours(1));
+        fence.open_until(up() + Duration::from_secs(3600));
         fence.close();
         assert!(!send("closed ").await);
         drop(fenced);

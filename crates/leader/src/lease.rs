@@ -3,18 +3,17 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, Utc};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease as LeaseKind;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{GetParams, PartialObjectMeta, WatchParams};
-use kube::core::Request;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{GetParams, PartialObjectMeta, PostParams, WatchParams};
+use kube::client::AuthError;
+use kube::core::{Request, request};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
 use super::decision::Record;
-use my_operator_client::call::{self, Call};
-use my_operator_runtime::reconcile::{Key, event, write};
 
 /// A Lease as it was read.
 #[derive(Clone, Debug)]
@@ -26,6 +25,8 @@ pub(super) struct Leases {
     client: Client,
     namespace: String,
     name: String,
+    /// The field manager of the writes.
+    manager: String,
 }
 
 /// Why a call failed.
@@ -45,7 +46,7 @@ pub(super) struct Claim<'a> {
     /// The holder is a new one.
     pub(super) is_new: bool,
     /// By the wall clock, for users to read.
-    pub(super) now: DateTime<Utc>,
+    pub(super) now: Timestamp,
 }
 
 impl Lease {
@@ -73,8 +74,14 @@ impl Lease {
 
     /// The object that Events are about.
     pub(super) fn reference(&self, leases: &Leases) -> ObjectReference {
-        let uid = self.0["metadata"]["uid"].as_str().unwrap_or_default();
-        event::about::<LeaseKind>(&Key::new(&leases.namespace, &leases.name), uid)
+        ObjectReference {
+            api_version: Some(LeaseKind::api_version(&()).into_owned()),
+            kind: Some(LeaseKind::kind(&()).into_owned()),
+            namespace: Some(leases.namespace.clone()),
+            name: Some(leases.name.clone()),
+            uid: self.0["metadata"]["uid"].as_str().map(str::to_owned),
+            ..ObjectReference::default()
+        }
     }
 }
 
@@ -93,7 +100,7 @@ fn claimed(name: &str, lease: Option<&Lease>, claim: &Claim<'_>) -> Value {
     if !body["spec"].is_object() {
         body["spec"] = json!({});
     }
-    let now = claim.now.to_rfc3339_opts(SecondsFormat::Micros, true);
+    let now = format!("{:.6}", claim.now);
     let spec = &mut body["spec"];
     spec["holderIdentity"] = claim.holder.into();
     spec["leaseDurationSeconds"] = claim.seconds.into();
@@ -106,11 +113,12 @@ fn claimed(name: &str, lease: Option<&Lease>, claim: &Claim<'_>) -> Value {
 }
 
 impl Leases {
-    pub(super) fn new(client: Client, namespace: String, name: String) -> Self {
+    pub(super) fn new(client: Client, namespace: String, name: String, manager: String) -> Self {
         Self {
             client,
             namespace,
             name,
+            manager,
         }
     }
 
@@ -126,14 +134,10 @@ impl Leases {
     /// Reads the Lease, if there is one.
     pub(super) async fn get(&self, timeout: Duration) -> Result<Option<Lease>, Error> {
         let request = Request::new(self.path()).get(&self.name, &GetParams::default());
-        let call = async {
-            let request = request.map_err(kube::Error::BuildRequest)?;
-            self.client.request::<Value>(request).await
-        };
-        match self.call("get").run_within(timeout, call).await {
+        match self.call(timeout, request).await {
             Ok(lease) => Ok(Some(Lease(lease))),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(self.failed("get", &error)),
         }
     }
 
@@ -145,20 +149,20 @@ impl Leases {
         timeout: Duration,
     ) -> Result<Lease, Error> {
         let body = claimed(&self.name, lease, claim).to_string().into_bytes();
-        let (client, namespace) = (&self.client, self.namespace.as_str());
-        let written = if lease.is_none() {
-            let call = write::create::<LeaseKind, Value>(client, namespace, body);
-            self.call("create").run_within(timeout, call).await
-        } else {
-            // The body has the version that was read. The API server rejects the write over any other.
-            let request = Request::new(self.path()).replace(&self.name, &write::params(), body);
-            let call = async {
-                let request = request.map_err(kube::Error::BuildRequest)?;
-                client.request::<Value>(request).await
-            };
-            self.call("update").run_within(timeout, call).await
+        let request = Request::new(self.path());
+        let params = PostParams {
+            field_manager: Some(self.manager.clone()),
+            ..PostParams::default()
         };
-        Ok(Lease(written?))
+        let (verb, request) = match lease {
+            None => ("create", request.create(&params, body)),
+            // The body has the version that was read. The API server rejects the write over any other.
+            Some(_) => ("update", request.replace(&self.name, &params, body)),
+        };
+        let written = self.call(timeout, request).await;
+        written
+            .map(Lease)
+            .map_err(|error| self.failed(verb, &error))
     }
 
     /// A stream with an item for each change of the Lease after that version.
@@ -172,24 +176,54 @@ impl Leases {
         Ok(api.watch(&only, version).await?.map(drop))
     }
 
-    fn call(&self, verb: &'static str) -> Call {
-        Call {
-            verb,
-            resource: "leases",
-            namespace: Some(self.namespace.clone()),
-            name: self.name.clone(),
+    async fn call(
+        &self,
+        timeout: Duration,
+        request: Result<http::Request<Vec<u8>>, request::Error>,
+    ) -> kube::Result<Value> {
+        let answer = self
+            .client
+            .request(request.map_err(kube::Error::BuildRequest)?);
+        tokio::time::timeout(timeout, answer)
+            .await
+            .unwrap_or_else(|_| {
+                let late = format!("no answer within {timeout:.1?}");
+                Err(kube::Error::Service(late.into()))
+            })
+    }
+
+    fn failed(&self, verb: &str, error: &kube::Error) -> Error {
+        match error {
+            kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
+                Error::LostRace
+            }
+            _ => Error::Other(format!(
+                "cannot {verb} the lease {}: {}",
+                self.title(),
+                cause(error)
+            )),
         }
     }
 }
 
-impl From<call::Error> for Error {
-    fn from(error: call::Error) -> Self {
-        if error.lost_race() {
-            Self::LostRace
-        } else {
-            Self::Other(error.to_string())
-        }
+/// What an error is due to, in one line.
+fn cause(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return status.message.clone();
     }
+    let first: &(dyn std::error::Error + 'static) = error;
+    let causes = std::iter::successors(Some(first), |error| error.source());
+    let mut last = String::new();
+    for cause in causes {
+        // It would repeat all that the plugin printed, and so perhaps its secrets.
+        if let Some(AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_)) =
+            cause.downcast_ref()
+        {
+            return "the credential plugin of the kubeconfig failed".to_owned();
+        }
+        last = cause.to_string();
+    }
+    last
 }
 
 #[cfg(test)]
@@ -203,7 +237,7 @@ mod tests {
             seconds: 15,
             transitions: 4,
             is_new,
-            now: DateTime::from_timestamp(1_800_000_000, 120_000).unwrap(),
+            now: Timestamp::new(1_800_000_000, 120_000).unwrap(),
         }
     }
 
@@ -227,7 +261,7 @@ mod tests {
             })
         );
         let found = Lease(json!({
-            "metadata": {"name": "my-operator", "resourceVersion": "7", "labels": {"a": "b"}},
+            "metadata": {"name": "the-lease", "resourceVersion": "7", "labels": {"a": "b"}},
             "spec": {"holderIdentity": "me", "acquireTime": "then", "strategy": "new"},
         }));
         let renewed = claimed("the-lease", Some(&found), &claim(false));

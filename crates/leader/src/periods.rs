@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The longest lease duration. No replica writes a longer one, so a longer one in a Lease is a manual edit.
-pub(super) const MAX_LEASE: Duration = Duration::from_mins(10);
+pub(super) const MAX_LEASE: Duration = Duration::from_secs(600);
 /// The shortest pause between two attempts.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -18,36 +18,52 @@ pub struct Periods {
     pub retry_period: Duration,
 }
 
+impl Default for Periods {
+    /// Those of client-go: 15 s, 10 s and 2 s.
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why periods cannot work together, by the names of the fields.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PeriodsError(String);
+
 impl Periods {
     /// Checks that the periods are consistent.
     ///
     /// # Errors
-    /// When they are not. The message names the flags.
-    pub fn check(&self) -> Result<(), String> {
+    /// When they are not.
+    pub fn check(&self) -> Result<(), PeriodsError> {
         let Self {
             lease_duration,
             renew_deadline,
             retry_period,
         } = self;
         if *lease_duration > MAX_LEASE {
-            return Err(format!(
-                "--leader-election-lease-duration is {MAX_LEASE:?} at most, not {lease_duration:?}"
-            ));
+            return Err(PeriodsError(format!(
+                "lease_duration is {MAX_LEASE:?} at most, not {lease_duration:?}"
+            )));
         }
         if lease_duration <= renew_deadline {
-            return Err(format!(
-                "--leader-election-lease-duration ({lease_duration:?}) must be longer than --leader-election-renew-deadline ({renew_deadline:?}): a leader that cannot renew has to end before another may lead"
-            ));
+            return Err(PeriodsError(format!(
+                "lease_duration ({lease_duration:?}) must be longer than renew_deadline ({renew_deadline:?}): a leader that cannot renew has to end before another may lead"
+            )));
         }
         if *retry_period < MIN_PAUSE {
-            return Err(format!(
-                "--leader-election-retry-period is {MIN_PAUSE:?} at least, not {retry_period:?}"
-            ));
+            return Err(PeriodsError(format!(
+                "retry_period is {MIN_PAUSE:?} at least, not {retry_period:?}"
+            )));
         }
         if *renew_deadline <= retry_period.saturating_mul(6) / 5 {
-            return Err(format!(
-                "--leader-election-renew-deadline ({renew_deadline:?}) must be longer than 1.2 times --leader-election-retry-period ({retry_period:?})"
-            ));
+            return Err(PeriodsError(format!(
+                "renew_deadline ({renew_deadline:?}) must be longer than 1.2 times retry_period ({retry_period:?})"
+            )));
         }
         Ok(())
     }
@@ -78,17 +94,19 @@ mod tests {
     }
 
     #[test]
-    fn periods_that_cannot_work_together_are_refused_by_the_names_of_their_flags() {
-        assert_eq!(periods(15_000, 10_000, 2_000).check(), Ok(()));
+    fn periods_that_cannot_work_together_are_refused_by_their_names() {
+        assert_eq!(Periods::default().check(), Ok(()));
         assert_eq!(periods(3_000, 2_000, 500).check(), Ok(()));
         for (periods, word) in [
-            (periods(10_000, 10_000, 2_000), "lease-duration (10s)"),
+            (periods(10_000, 10_000, 2_000), "lease_duration (10s)"),
             (periods(15_000, 2_400, 2_000), "1.2 times"),
-            (periods(15_000, 10_000, 0), "retry-period is 100ms"),
-            (periods(0, 0, 0), "lease-duration (0ns)"),
+            (periods(15_000, 10_000, 0), "retry_period is 100ms"),
+            (periods(0, 0, 0), "lease_duration (0ns)"),
             (periods(601_000, 10_000, 2_000), "600s at most"),
         ] {
-            let refusal = periods.check().err().unwrap_or_default();
+            let refusal = periods
+                .check()
+                .map_or_else(|error| error.to_string(), |()| String::new());
             assert!(refusal.contains(word), "{refusal}");
         }
     }

@@ -2,7 +2,7 @@
 //! start and release the lease, clocks that drift, leases edited by hand. Two of them must never lead at once.
 //!
 //! And schedules in which the API server answers and watches deliver, while leaders die or are terminated. The next one
-//! must lead as soon as docs/operations/high-availability.md promises.
+//! must lead as soon as the README promises.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use my_operator_rounds::{cases, given_seed, lengths};
+use simulated_apiserver::seeds::{cases, given_seed, length};
 
 use super::decision::{Decision, Election, Record};
 use super::periods::Periods;
@@ -676,7 +676,7 @@ fn record(holder: &str, seconds: i64, transitions: i64) -> Record {
 
 #[test]
 fn two_replicas_never_lead_at_the_same_instant() {
-    let schedules = lengths::elections();
+    let schedules = length(1_000, 5_000);
     let mut terms = 0;
     cases(schedules, |seed| {
         let mut world = World::in_trouble(seed);
@@ -697,7 +697,7 @@ fn two_replicas_never_lead_at_the_same_instant() {
 #[test]
 fn another_replica_leads_in_the_promised_time_after_a_leader_died_or_was_terminated() {
     let mut longest = [0, 0];
-    cases(lengths::changes_of_the_leader(), |seed| {
+    cases(length(400, 5_000), |seed| {
         let mut world = World::healthy(seed);
         world.run();
         world.assert_ok(seed);

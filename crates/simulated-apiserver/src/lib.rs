@@ -16,6 +16,7 @@ mod managed;
 mod patch;
 mod pod;
 mod resource;
+pub mod seeds;
 mod selector;
 mod server;
 mod site;

@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Budget;
-
-/// Whether the long versions run, as `make soak` asks for with `SOAK=1`.
-pub fn is_soak() -> bool {
-    std::env::var_os("SOAK").is_some_and(|value| value == "1")
-}
+use crate::{Budget, is_soak};
 
 /// Defines one function per test: its short length, and its long one.
 macro_rules! lengths {
@@ -44,10 +39,6 @@ lengths! {
     at_model: u64 = 400, 1_000_000;
     /// `kinds::mydaemonset::decide`: histories of a roll-out in the model of a cluster.
     rollout_model: u64 = 500, 100_000;
-    /// `leader::simulation`: schedules of an election.
-    elections: u64 = 1_000, 5_000;
-    /// `leader::simulation`: schedules in which leaders die or end, and the next must lead in time.
-    changes_of_the_leader: u64 = 400, 5_000;
     /// `certs::rotation`: histories of each kind of mishap.
     certificate_rotations: u64 = 8, 100;
     /// `reconcile::lanes`: histories of keys of several namespaces.

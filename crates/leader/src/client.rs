@@ -1,0 +1,42 @@
+//! A client of kube's whose every byte passes the fence.
+
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
+
+use super::fence::Fence;
+
+impl Fence {
+    /// A client of the API server that sends only while the fence is open. It has the layers of kube's own client, which has
+    /// no hook for a connector, but neither its retries nor its proxies.
+    ///
+    /// # Errors
+    /// When the TLS settings or the credentials cannot be used, or the configuration has a proxy.
+    pub fn client(&self, config: &Config) -> kube::Result<Client> {
+        if let Some(proxy_url) = config.proxy_url.clone().map(Box::new) {
+            return Err(kube::Error::ProxyProtocolUnsupported { proxy_url });
+        }
+        let mut tcp = HttpConnector::new();
+        // The scheme is https: TLS is a layer above.
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let tls = config.rustls_https_connector_with_connector(self.connector(tcp))?;
+        let mut tls = TimeoutConnector::new(tls);
+        tls.set_connect_timeout(config.connect_timeout);
+        tls.set_read_timeout(config.read_timeout);
+        tls.set_write_timeout(config.write_timeout);
+        let http: legacy::Client<_, Body> =
+            legacy::Client::builder(TokioExecutor::new()).build(tls);
+        let stack = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer()?)
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(http);
+        Ok(ClientBuilder::new(stack, config.default_namespace.clone()).build())
+    }
+}
