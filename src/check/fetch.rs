@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::report::Finding;
-use my_operator_client::clock;
-use my_operator_client::{ServerClock, explain};
+use my_operator_certs::ServerClock;
+use my_operator_client::explain;
 
 /// The time limit of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ impl Cluster {
 
     /// The time of the API server; that of this machine before the first answer.
     pub(super) fn now(&self) -> DateTime<Utc> {
-        self.clock.at(clock::up()).unwrap_or_else(Utc::now)
+        self.clock.now().unwrap_or_else(Utc::now)
     }
 
     /// What `/version` says.

@@ -32,6 +32,7 @@ use crate::run::api_server::new_enough;
 use crate::run::own_namespace::own_namespace;
 use fetch::{Cluster, Fetched, Resource};
 use installation::Installation;
+use my_operator_certs::ServerClock;
 use my_operator_client as client;
 use report::{Finding, Report};
 use rights::User;
@@ -99,9 +100,9 @@ pub async fn run(
     progress: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let config = client::config(flags.context.as_deref()).await?;
-    let clock = client::ServerClock::default();
-    let client = client::connect(&config, &client::Metrics::default(), &clock)?;
-    let cluster = Cluster::new(client, clock);
+    let clock = ServerClock::default();
+    let client = client::connect(&config, &client::Metrics::default(), client::tcp())?;
+    let cluster = Cluster::new(client.with_layer(&clock).build(), clock);
     let namespace = own_namespace(flags.operator_namespace.as_deref());
     let report = repeat(flags, &cluster, &namespace, progress).await?;
     match flags.output {

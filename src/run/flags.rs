@@ -187,7 +187,10 @@ impl Flags {
         self.leader_election_periods().check().map_err(|error| {
             let names = ["lease_duration", "renew_deadline", "retry_period"];
             names.iter().fold(error.to_string(), |text, name| {
-                text.replace(name, &format!("--leader-election-{}", name.replace('_', "-")))
+                text.replace(
+                    name,
+                    &format!("--leader-election-{}", name.replace('_', "-")),
+                )
             })
         })?;
         self.certificate_periods().check().map_err(|error| {

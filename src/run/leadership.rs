@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::flags::Flags;
 use super::thread::Thread;
 use crate::manifests::PREFIX;
-use my_operator_client::{self as client, ServerClock};
+use my_operator_client as client;
 use my_operator_leader::{Elector, Fence, Periods, Settings, Term};
 use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
 use my_operator_runtime::reconcile::health::Health;
@@ -64,7 +64,7 @@ impl Candidate {
         }
         let thread = Thread::start("leader-election")?;
         let Connection { config, figures } = &connection;
-        let connect = || client::connect(config, figures, &ServerClock::default());
+        let connect = || anyhow::Ok(client::connect(config, figures, client::tcp())?.build());
         let (names, health) = (flags.names(), health.clone());
         let elector = Elector::new(Settings {
             field_manager: MANAGER.to_owned(),
@@ -108,11 +108,9 @@ impl Candidate {
                 terms.inc();
                 let (config, figures, work) = (config.clone(), figures.clone(), work.clone());
                 let work = here.spawn(async move {
-                    // The answers to the other client show the server's time often enough.
-                    let unused = ServerClock::default();
                     let connector = term.fence.connector(client::tcp());
-                    let client = client::connect_over(&config, &figures, &unused, connector)?;
-                    work(client, term).await
+                    let client = client::connect(&config, &figures, connector)?;
+                    work(client.build(), term).await
                 });
                 AbortOnDropHandle::new(work).await.context("a task died")?
             });

@@ -27,6 +27,7 @@ use process::{Process, Signals};
 use thread::Thread;
 use webhooks::Wiring;
 
+use my_operator_certs::ServerClock;
 use my_operator_client as client;
 use my_operator_telemetry::probes::{Gates, Heartbeat, Notes};
 use my_operator_telemetry::{metrics, probes};
@@ -58,10 +59,11 @@ async fn build(flags: &Flags, process: &mut Process) -> anyhow::Result<Operate> 
     let figures = Figures::new(&mut registry);
     // A port that is in use ends the process before it serves anything.
     let listeners = Listeners::bind(flags)?;
-    let server_clock = client::ServerClock::default();
+    let server_clock = ServerClock::default();
     let config = configure(flags).await?;
     // Nothing is sent yet.
-    let client = client::connect(&config, &figures.client, &server_clock)?;
+    let client = client::connect(&config, &figures.client, client::tcp())?;
+    let client = client.with_layer(&server_clock).build();
     let connection = Connection {
         config,
         figures: figures.client,

@@ -1,7 +1,9 @@
 //! Wiring of the metrics endpoint: its address, its certificate, and the authorization of scrapes by the API server.
 
+use std::fmt::Debug;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use futures::FutureExt as _;
@@ -9,17 +11,23 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use kube::Client;
 use kube::api::{Api, PostParams};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 use super::flags::{Flags, OptionalAddress};
 use super::process::Process;
 use super::webhooks::service_names;
 use my_operator_certs::{BundleTarget, Files, SelfSigned};
-use my_operator_client::call::{self, Call};
-use my_operator_client::{self as client, clock};
+use my_operator_client::{self as client, clock, explain};
+use my_operator_runtime::reconcile::write::MANAGER;
 use my_operator_telemetry::access::{self, Ask, Verdict};
+
+/// The time limit of a question to the API server.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The address of the metrics endpoint, if it is on.
 pub(super) fn address(flags: &Flags) -> OptionalAddress {
@@ -53,6 +61,7 @@ pub(super) fn serve(
     let certificate = if let Some(folder) = &flags.metrics_cert_path {
         let files = Files::new(
             client,
+            MANAGER,
             "metrics",
             folder.clone(),
             &BundleTarget::None,
@@ -98,22 +107,11 @@ fn ask(client: &Client) -> Ask {
     let client = client.clone();
     Arc::new(move |token| {
         let client = client.clone();
-        async move {
-            let verdict = review(&client, token).await;
-            verdict.map_err(|error| error.to_string())
-        }
-        .boxed()
+        async move { review(&client, token).await }.boxed()
     })
 }
 
-async fn review(client: &Client, token: String) -> Result<Verdict, call::Error> {
-    let call = |resource| Call {
-        verb: "create",
-        resource,
-        namespace: None,
-        name: "for the metrics".to_owned(),
-    };
-    let parameters = PostParams::default();
+async fn review(client: &Client, token: String) -> Result<Verdict, String> {
     let question = TokenReview {
         spec: TokenReviewSpec {
             token: Some(token),
@@ -121,9 +119,8 @@ async fn review(client: &Client, token: String) -> Result<Verdict, call::Error> 
         },
         ..TokenReview::default()
     };
-    let reviews: Api<TokenReview> = Api::all(client.clone());
-    let answer = call("tokenreviews").run(reviews.create(&parameters, &question));
-    let status = answer.await?.status.unwrap_or_default();
+    let answer = create(client, &question).await?;
+    let status = answer.status.unwrap_or_default();
     let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
         return Ok(Verdict::Unknown);
     };
@@ -142,12 +139,30 @@ async fn review(client: &Client, token: String) -> Result<Verdict, call::Error> 
         },
         ..SubjectAccessReview::default()
     };
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let answer = call("subjectaccessreviews").run(reviews.create(&parameters, &question));
-    let allowed = answer.await?.status.is_some_and(|status| status.allowed);
+    let answer = create(client, &question).await?;
+    let allowed = answer.status.is_some_and(|status| status.allowed);
     Ok(if allowed {
         Verdict::Allowed
     } else {
         Verdict::Forbidden(name)
     })
+}
+
+/// Asks the API server, which answers with the question and a status.
+async fn create<K>(client: &Client, question: &K) -> Result<K, String>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let parameters = PostParams::default();
+    let reviews: Api<K> = Api::all(client.clone());
+    let answer = timeout(CALL_TIMEOUT, reviews.create(&parameters, question)).await;
+    let (verb, problem) = match answer {
+        Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+            ("not allowed to", status.message)
+        }
+        Ok(Err(error)) => ("cannot", explain(&error)),
+        Err(_) => ("cannot", format!("no answer within {CALL_TIMEOUT:?}")),
+    };
+    Err(format!("{verb} create {}: {problem}", K::plural(&())))
 }

@@ -14,9 +14,10 @@ use super::flags::Flags;
 use super::process::Process;
 use crate::kinds::Kind;
 use crate::manifests::{self, ClientConfig, Names};
-use my_operator_certs::{BundleTarget, CertManager, Files, Named};
+use my_operator_certs::{BundleTarget, CertManager, Files, Named, ServerClock};
 use my_operator_client::{self as client, clock};
 use my_operator_runtime::reconcile::health::Health;
+use my_operator_runtime::reconcile::write::MANAGER;
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Gate, Gates};
 
@@ -33,7 +34,7 @@ impl Certificates {
         flags: &Flags,
         kinds: &[&Kind],
         client: &Client,
-        server_clock: client::ServerClock,
+        server_clock: ServerClock,
     ) -> anyhow::Result<Self> {
         let client_config = match &flags.webhook_url {
             Some(url) => ClientConfig::Url(url.clone()),
@@ -46,14 +47,10 @@ impl Certificates {
             _ if !flags.webhook_configurations => BundleTarget::None,
             (Some(_), _) => BundleTarget::Own(vec![mutating, validating]),
             // The writer of the files writes the bundle: cert-manager's injector.
-            (None, Some(_)) => BundleTarget::Foreign {
-                mutating: named(&mutating),
-                validating: named(&validating),
-            },
-            (None, None) => BundleTarget::Patch {
-                mutating: named(&mutating),
-                validating: named(&validating),
-            },
+            (None, Some(_)) => {
+                BundleTarget::Foreign(vec![Named::of(&mutating), Named::of(&validating)])
+            }
+            (None, None) => BundleTarget::Patch(vec![Named::of(&mutating), Named::of(&validating)]),
         };
         let hosts = if flags.webhook_configurations {
             hosts(flags.webhook_url.as_deref(), &names)
@@ -64,6 +61,7 @@ impl Certificates {
         if let Some(folder) = &flags.webhook_cert_path {
             return Ok(Self::Files(Box::new(Files::new(
                 client,
+                MANAGER,
                 "webhook",
                 folder.clone(),
                 &target,
@@ -74,6 +72,7 @@ impl Certificates {
         let manager = CertManager::new(
             client.clone(),
             my_operator_certs::Settings {
+                manager: MANAGER.to_owned(),
                 create_namespace: !client::in_cluster(),
                 hosts,
                 namespace: names.namespace().to_owned(),
@@ -110,16 +109,6 @@ impl Certificates {
     }
 }
 
-/// The name of a configuration, and its entries.
-fn named(configuration: &serde_json::Value) -> Named {
-    let name = configuration["metadata"]["name"].as_str();
-    let entries = configuration["webhooks"].as_array();
-    Named {
-        name: name.unwrap_or_default().to_owned(),
-        entries: entries.cloned().unwrap_or_default(),
-    }
-}
-
 /// The names under which the API server calls the webhooks.
 fn hosts(url: Option<&str>, names: &Names) -> Vec<String> {
     if let Some(url) = url {
@@ -145,7 +134,7 @@ pub(super) struct Wiring<'a> {
     pub(super) kinds: &'a [&'static Kind],
     pub(super) client: &'a Client,
     /// The clock of the API server that `client` calls.
-    pub(super) server_clock: client::ServerClock,
+    pub(super) server_clock: ServerClock,
     pub(super) metrics: &'a my_operator_admission::metrics::Metrics,
 }
 

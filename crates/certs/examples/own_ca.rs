@@ -1,16 +1,21 @@
-//! A webhook's certificates from a CA of its own: `cargo run -p my-operator-certs --example own_ca`.
+//! A webhook's certificates from a CA of its own: `cargo run --example own_ca`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-use my_operator_certs::{BundleTarget, CertManager, Periods, Settings};
-use my_operator_client::ServerClock;
-use my_operator_client::clock;
+use std::sync::Arc;
+
+use chrono::Utc;
+use kube::client::ClientBuilder;
+use my_operator_certs::{BundleTarget, CertManager, Periods, ServerClock, Settings};
 use serde_json::json;
 use simulated_apiserver::{Options, Server};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let server = Server::new(Options::default());
+    let server = Server::new(Options {
+        start: Utc::now(),
+        ..Options::default()
+    });
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -18,15 +23,18 @@ async fn main() {
         "webhooks": [{"name": "a.example.com", "clientConfig": {"url": "https://localhost:9443"}}],
     });
     let settings = Settings {
-        namespace: "operator".to_owned(),
+        manager: "example".to_owned(),
+        namespace: "default".to_owned(),
         secret: "example-ca".to_owned(),
-        create_namespace: true,
+        create_namespace: false,
         hosts: vec!["localhost".to_owned()],
         periods: Periods::default(),
         target: BundleTarget::Own(vec![configuration]),
     };
-    let client = server.client("operator");
-    let manager = CertManager::new(client, settings, clock::system(), ServerClock::default());
+    let server_clock = ServerClock::default();
+    let client = ClientBuilder::new(server.service("webhook"), "default");
+    let client = client.with_layer(&server_clock).build();
+    let manager = CertManager::new(client, settings, Arc::new(Utc::now), server_clock);
     let manager = manager.unwrap();
     let resolver = manager.resolver(); // for rustls: the current leaf
     let mut state = manager.state();

@@ -307,7 +307,7 @@ impl Authority {
             ServerName::try_from(host.as_str()).map_err(|_| Error::Host(host.clone()))?;
         }
         let mut params = CertificateParams::new(hosts)?;
-        params.distinguished_name = common_name("my-operator webhook");
+        params.distinguished_name = common_name("webhook");
         params.not_before = to_time(not_before)?;
         params.not_after = to_time(not_after)?;
         params.is_ca = IsCa::ExplicitNoCa;
@@ -454,7 +454,7 @@ fn parse<'a>(
 /// The name of our CA with this key.
 fn subject(key: &KeyPair) -> String {
     let tag = Fingerprint(Sha256::digest(key.subject_public_key_info()).into());
-    format!("my-operator webhook CA {tag}")
+    format!("webhook CA {tag}")
 }
 
 fn common_name(name: &str) -> DistinguishedName {
@@ -688,7 +688,7 @@ mod tests {
         ] {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
             let mut params = CertificateParams::default();
-            params.distinguished_name = common_name("my-operator webhook CA 0123456789abcdef");
+            params.distinguished_name = common_name("webhook CA 0123456789abcdef");
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             params.key_usages = usages;
             params.extended_key_usages = extended;

@@ -17,23 +17,38 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::authority::{Anchor, Fingerprint};
+use super::call::{Call, Error};
 use super::drift::{self, Drift};
 use super::rotation::Published;
 use super::watching;
-use my_operator_client::call::{Call, Error};
 
-const BUNDLE_MANAGER: &str = "my-operator-ca-bundle";
-const OWN_MANAGER: &str = "my-operator";
 /// The prefix of the annotations that ask cert-manager's injector for a bundle.
 const INJECTED: &str = "cert-manager.io/inject-";
 
-/// A webhook configuration that the operator does not create.
+/// A webhook configuration that this program does not create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
+    /// `MutatingWebhookConfiguration` or `ValidatingWebhookConfiguration`.
+    pub kind: String,
     /// Its name.
     pub name: String,
     /// The expected entries, without `caBundle`. Differences are reported.
     pub entries: Vec<Value>,
+}
+
+impl Named {
+    /// The name, and the expected entries, of a complete configuration.
+    pub fn of(configuration: &Value) -> Self {
+        let text = |pointer| {
+            let text = configuration.pointer(pointer).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
+        };
+        Self {
+            kind: text("/kind"),
+            name: text("/metadata/name"),
+            entries: entries(configuration).cloned().collect(),
+        }
+    }
 }
 
 /// Where the bundle is published.
@@ -42,27 +57,19 @@ pub enum BundleTarget {
     /// Nowhere, and there are no configurations.
     None,
     /// Nowhere: another program writes it into these configurations, which are only read.
-    Foreign {
-        /// The `MutatingWebhookConfiguration`.
-        mutating: Named,
-        /// The `ValidatingWebhookConfiguration`.
-        validating: Named,
-    },
+    Foreign(Vec<Named>),
     /// Into configurations that exist. They are never created.
-    Patch {
-        /// The `MutatingWebhookConfiguration`.
-        mutating: Named,
-        /// The `ValidatingWebhookConfiguration`.
-        validating: Named,
-    },
-    /// Into these configurations, which are applied as a whole (`--webhook-url`). Each is a complete
-    /// object, `apiVersion` and `kind` included, without any `caBundle`.
+    Patch(Vec<Named>),
+    /// Into these configurations, which are applied as a whole. Each is a complete object, `apiVersion` and `kind` included,
+    /// without any `caBundle`.
     Own(Vec<Value>),
 }
 
 /// Writes the bundle to one target.
 pub(crate) struct Writer {
     configurations: Vec<Configuration>,
+    /// The field manager.
+    manager: String,
     applied: bool,
     /// Another program writes it.
     foreign: bool,
@@ -98,39 +105,23 @@ struct Trust {
 
 impl Writer {
     /// A writer for `target`; `None` if there is nothing to write.
-    pub(crate) fn new(client: &Client, target: &BundleTarget) -> Option<Self> {
+    pub(crate) fn new(client: &Client, target: &BundleTarget, manager: &str) -> Option<Self> {
         let configurations = match target {
             BundleTarget::None => return None,
-            BundleTarget::Patch {
-                mutating,
-                validating,
-            }
-            | BundleTarget::Foreign {
-                mutating,
-                validating,
-            } => vec![
-                Configuration::new(
-                    client,
-                    "MutatingWebhookConfiguration",
-                    mutating.clone(),
-                    None,
-                ),
-                Configuration::new(
-                    client,
-                    "ValidatingWebhookConfiguration",
-                    validating.clone(),
-                    None,
-                ),
-            ],
+            BundleTarget::Patch(all) | BundleTarget::Foreign(all) => all
+                .iter()
+                .map(|named| Configuration::new(client, named.clone(), None))
+                .collect(),
             BundleTarget::Own(objects) => objects
                 .iter()
-                .map(|object| Configuration::own(client, object))
+                .map(|object| Configuration::new(client, Named::of(object), Some(object.clone())))
                 .collect(),
         };
         Some(Self {
             configurations,
+            manager: manager.to_owned(),
             applied: false,
-            foreign: matches!(target, BundleTarget::Foreign { .. }),
+            foreign: matches!(target, BundleTarget::Foreign(_)),
         })
     }
 
@@ -202,11 +193,11 @@ impl Writer {
                 continue;
             };
             let manager = if configuration.own.is_some() {
-                OWN_MANAGER
+                self.manager.clone()
             } else {
-                BUNDLE_MANAGER
+                format!("{}-ca-bundle", self.manager)
             };
-            let params = PatchParams::apply(manager).force();
+            let params = PatchParams::apply(&manager).force();
             let patch = Patch::Apply(&object);
             let answer = configuration
                 .api
@@ -225,8 +216,8 @@ impl Writer {
 }
 
 impl Configuration {
-    fn new(client: &Client, kind: &str, named: Named, own: Option<Value>) -> Self {
-        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+    fn new(client: &Client, named: Named, own: Option<Value>) -> Self {
+        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", &named.kind);
         let resource = ApiResource::from_gvk(&kind);
         Self {
             api: Api::all_with(client.clone(), &resource),
@@ -235,21 +226,6 @@ impl Configuration {
             entries: named.entries,
             own,
         }
-    }
-
-    fn own(client: &Client, object: &Value) -> Self {
-        let text = |pointer| {
-            object
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
-        let entries = entries(object).cloned().collect();
-        let named = Named {
-            name: text("/metadata/name").to_owned(),
-            entries,
-        };
-        Self::new(client, text("/kind"), named, Some(object.clone()))
     }
 
     fn call(&self, verb: &'static str) -> Call {

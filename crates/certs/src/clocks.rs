@@ -4,7 +4,12 @@
 //! discard a CA that is good for all others. While the clocks differ, every decision must be correct by either of them:
 //! nothing has expired before both say so, and new certificates are valid by both.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, TimeDelta, Utc};
+
+/// A source of this machine's time. Tests set their own.
+pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
 /// Clocks that differ by no more than this count as equal. Tokens and leases need no better agreement, and every
 /// certificate is backdated by a day.

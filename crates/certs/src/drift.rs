@@ -132,7 +132,7 @@ pub fn note(drifts: &[Drift]) -> Option<String> {
         named.push(format!("{} more", drifts.len() - MAX_NAMED));
     }
     Some(format!(
-        "not as this version expects it: {} (to put it back: kubectl apply -k config/webhook)",
+        "not as this version expects it: {} (to put it back: apply the configuration again)",
         named.join(", ")
     ))
 }

@@ -1,8 +1,6 @@
 //! What can go wrong with the certificates.
 
-use my_operator_client::call;
-
-use super::{authority, rotation};
+use super::{authority, call, rotation};
 
 /// What can go wrong with the certificates.
 #[derive(Debug, thiserror::Error)]

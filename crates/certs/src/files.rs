@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::authority::{self, Anchor, Authority, validity_of};
 use super::bundle::{BundleTarget, Snapshot, Writer};
+use super::call;
+use super::clocks::Clock;
 use super::drift;
 use super::error::Error;
 use super::served::{self, ServedCertificate, State};
 use super::verify;
-use my_operator_client::call;
-use my_operator_client::clock::Clock;
 
 /// The certificate chain, leaf first.
 const CERTIFICATE: &str = "tls.crt";
@@ -88,9 +88,10 @@ impl Pair {
 impl Files {
     /// Does nothing before [`run`](Self::run). If the configurations are ours, the folder's `ca.crt` is published as
     /// their bundle; without one, no bundle is. `what` names the listener, for the log. API servers call it by `hosts`;
-    /// if these are empty, a certificate for any name will do.
+    /// if these are empty, a certificate for any name will do. `manager` is the field manager of the bundle.
     pub fn new(
         client: &Client,
+        manager: &str,
         what: &'static str,
         folder: PathBuf,
         target: &BundleTarget,
@@ -102,7 +103,7 @@ impl Files {
             folder,
             tick: TICK,
             clock,
-            writer: Writer::new(client, target),
+            writer: Writer::new(client, target, manager),
             provider: rustls::crypto::aws_lc_rs::default_provider(),
             served: Arc::default(),
             state: watch::Sender::default(),
@@ -402,7 +403,7 @@ mod tests {
 
     use super::*;
     use crate::Named;
-    use crate::simulated::{Cluster, NAME, configuration};
+    use crate::simulated::{Cluster, configuration};
     use simulated_apiserver::second;
 
     const KIND: &str = "ValidatingWebhookConfiguration";
@@ -416,7 +417,8 @@ mod tests {
         let folder = folder.path().to_owned();
         let clock = cluster.machine.source();
         let hosts = vec!["localhost".to_owned()];
-        let files = Files::new(&cluster.client(), "webhook", folder, target, hosts, clock);
+        let client = cluster.client();
+        let files = Files::new(&client, "program", "webhook", folder, target, hosts, clock);
         (files, cluster)
     }
 
@@ -557,15 +559,10 @@ mod tests {
     }
 
     fn foreign() -> BundleTarget {
-        let named = |entries| Named {
-            name: NAME.to_owned(),
-            entries,
-        };
-        let entries = configuration(KIND, &["a.x"])["webhooks"].clone();
-        BundleTarget::Foreign {
-            mutating: named(Vec::new()),
-            validating: named(entries.as_array().unwrap().clone()),
-        }
+        BundleTarget::Foreign(vec![
+            Named::of(&configuration("MutatingWebhookConfiguration", &[])),
+            Named::of(&configuration(KIND, &["a.x"])),
+        ])
     }
 
     #[tokio::test(start_paused = true)]

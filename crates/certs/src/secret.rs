@@ -14,11 +14,9 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Resource};
 
 use super::authority::{Anchor, Authority};
+use super::call::{Call, Error};
 use super::rotation::{Authorities, Held, Next, Previous};
 use super::watching;
-use my_operator_client::call::{Call, Error};
-
-const MANAGER: &str = "my-operator";
 
 /// The keys of the Secret's data.
 mod key {
@@ -55,17 +53,25 @@ pub(crate) struct Store {
     namespaces: Api<Namespace>,
     namespace: String,
     name: String,
+    manager: String,
     create_namespace: bool,
 }
 
 impl Store {
     /// The Secret `name` in `namespace`. If `create_namespace` is set, a missing namespace is created.
-    pub(crate) fn new(client: Client, namespace: &str, name: &str, create_namespace: bool) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        manager: &str,
+        create_namespace: bool,
+    ) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
             namespaces: Api::all(client),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+            manager: manager.to_owned(),
             create_namespace,
         }
     }
@@ -115,7 +121,7 @@ impl Store {
         authorities: &Authorities,
     ) -> Result<(), Error> {
         let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
+            field_manager: Some(self.manager.clone()),
             ..PostParams::default()
         };
         let data = to_data(authorities);
@@ -142,7 +148,7 @@ impl Store {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 namespace: Some(self.namespace.clone()),
-                labels: Some(managed_by()),
+                labels: Some(self.labels()),
                 ..ObjectMeta::default()
             },
             type_: Some("Opaque".to_owned()),
@@ -170,7 +176,7 @@ impl Store {
         let namespace = Namespace {
             metadata: ObjectMeta {
                 name: Some(self.namespace.clone()),
-                labels: Some(managed_by()),
+                labels: Some(self.labels()),
                 ..ObjectMeta::default()
             },
             ..Namespace::default()
@@ -187,6 +193,11 @@ impl Store {
         }
     }
 
+    fn labels(&self) -> BTreeMap<String, String> {
+        let managed_by = "app.kubernetes.io/managed-by".to_owned();
+        BTreeMap::from([(managed_by, self.manager.clone())])
+    }
+
     fn call(&self, verb: &'static str) -> Call {
         Call {
             verb,
@@ -195,13 +206,6 @@ impl Store {
             name: self.name.clone(),
         }
     }
-}
-
-fn managed_by() -> BTreeMap<String, String> {
-    BTreeMap::from([(
-        "app.kubernetes.io/managed-by".to_owned(),
-        MANAGER.to_owned(),
-    )])
 }
 
 fn to_data(authorities: &Authorities) -> BTreeMap<String, ByteString> {

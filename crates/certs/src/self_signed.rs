@@ -7,13 +7,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio_util::sync::CancellationToken;
 
 use super::authority::{Authority, BACKDATE, Error};
+use super::clocks::Clock;
 use super::served::ServedCertificate;
-use my_operator_client::clock::Clock;
 
 /// How long it is good for; it is renewed at half of it.
 const VALIDITY: TimeDelta = TimeDelta::days(90);
 /// How often the wall clock is read. A timer alone would sleep with the machine.
-const TICK: Duration = Duration::from_mins(1);
+const TICK: Duration = Duration::from_secs(60);
 
 /// A self-signed certificate, as in kubebuilder's projects. It encrypts the connection, but Prometheus must be
 /// configured not to verify it.
@@ -86,7 +86,6 @@ fn due(signed_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use my_operator_client::clock;
 
     #[test]
     fn a_certificate_is_renewed_at_half_its_time_and_when_the_clock_went_back() {
@@ -105,7 +104,7 @@ mod tests {
     fn a_renewed_certificate_is_another_one() {
         let now = Utc::now();
         let hosts = vec!["localhost".to_owned()];
-        let mut own = SelfSigned::new(hosts, "metrics", clock::system()).unwrap();
+        let mut own = SelfSigned::new(hosts, "metrics", Arc::new(Utc::now)).unwrap();
         let first = own.served.get().unwrap();
         own.sign(now).unwrap();
         assert_ne!(first.cert, own.served.get().unwrap().cert);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use simulated_apiserver::{Clock, Decision, Options, Request, Server, Site, Status, Verb};
 use tower::Layer as _;
 
-use my_operator_client::{Answers, Metrics, ServerClock};
+use super::server_clock::ServerClock;
 
 /// The name of every configuration.
 pub(super) const NAME: &str = "ours";
@@ -45,8 +45,8 @@ impl Cluster {
 
     /// A client whose answers set `server_clock`.
     pub(super) fn client_noting(&self, server_clock: &ServerClock) -> Client {
-        let answers = Answers::new(&Metrics::default(), server_clock);
-        Client::new(answers.layer(self.server.service("operator")), "default")
+        let service = server_clock.layer(self.server.service("operator"));
+        Client::new(service, "default")
     }
 
     /// The configuration of that kind.

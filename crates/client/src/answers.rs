@@ -12,7 +12,7 @@ use prometheus_client::metrics::{counter::Counter, family::Family};
 use prometheus_client::registry::Registry;
 use tower::{BoxError, Layer, Service};
 
-use super::{ServerClock, pages, rejection};
+use super::{pages, rejection};
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,19 +40,17 @@ impl Metrics {
     }
 }
 
-/// The layer of a client that counts the calls, sets the server's clock, shortens [rejections](rejection), and limits
-/// [`pages`].
+/// The layer of a client that counts the calls, shortens [rejections](rejection), and limits [`pages`].
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     metrics: Metrics,
-    clock: ServerClock,
 }
 
 impl Answers {
-    /// Counts in `metrics`, and sets `clock`.
-    pub fn new(metrics: &Metrics, clock: &ServerClock) -> Self {
-        let (metrics, clock) = (metrics.clone(), clock.clone());
-        Self { metrics, clock }
+    /// Counts in `metrics`.
+    pub fn new(metrics: &Metrics) -> Self {
+        let metrics = metrics.clone();
+        Self { metrics }
     }
 }
 
@@ -91,7 +89,7 @@ where
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let method = request.method().to_string();
         let most = pages::most(request.uri().query().unwrap_or_default());
-        let Answers { metrics, clock } = self.answers.clone();
+        let Answers { metrics } = self.answers.clone();
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
@@ -103,9 +101,7 @@ where
                 .requests
                 .get_or_create(&Ended { code, method })
                 .inc();
-            let answer = answer?;
-            clock.note(&answer);
-            let answer = rejection::shorten(answer).await;
+            let answer = rejection::shorten(answer?).await;
             Ok(answer.map(|body| Limited::new(body, most)))
         })
     }

@@ -1,31 +1,28 @@
-//! The client of the API server: its configuration, its timeouts, the metrics of its calls, and the time that the
-//! answers show.
+//! The client of the API server: its configuration, its timeouts, and the metrics of its calls.
 
 mod answers;
 pub mod backoff;
-pub mod call;
 pub mod clock;
 pub mod pages;
 pub mod proxy;
 mod rejection;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::body::Bytes;
 use axum::http::uri::Scheme;
-use axum::http::{Request, Response, Uri, header};
-use chrono::{DateTime, TimeDelta, Utc};
+use axum::http::{Request, Response, Uri};
+use http_body_util::{Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::TokioExecutor;
+use kube::Config;
 use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
-use parking_lot::Mutex;
 use thiserror::Error;
 use tower::{BoxError, Service, ServiceBuilder};
 
@@ -166,17 +163,8 @@ fn kubeconfig_paths() -> Vec<PathBuf> {
     home.filter(|path| path.exists()).into_iter().collect()
 }
 
-/// A client whose calls are counted, and whose answers set `server_clock`.
-///
-/// # Errors
-/// When the TLS settings of the configuration cannot be used.
-pub fn connect(
-    config: &Config,
-    metrics: &Metrics,
-    server_clock: &ServerClock,
-) -> anyhow::Result<Client> {
-    connect_over(config, metrics, server_clock, tcp())
-}
+/// The body of an answer.
+pub type Answer = Limited<Either<Incoming, Full<Bytes>>>;
 
 /// Makes TCP connections that time out when the peer disappears silently, for example when its node loses power.
 /// Otherwise requests would hang on such a connection for a quarter of an hour (tcp_retries2 in tcp(7)).
@@ -194,16 +182,30 @@ pub fn tcp() -> HttpConnector {
     tcp
 }
 
-/// Like [`connect`], over connections that `connector` makes: all bytes to the API server pass through it last.
+/// The builder of a client whose calls are counted, over connections that `connector` makes: all bytes to the API server
+/// pass through it last. Most callers want [`tcp`].
 ///
 /// # Errors
 /// When the TLS settings of the configuration cannot be used.
-pub fn connect_over<W>(
+pub fn connect<W>(
     config: &Config,
     metrics: &Metrics,
-    server_clock: &ServerClock,
     connector: W,
-) -> anyhow::Result<Client>
+) -> anyhow::Result<
+    ClientBuilder<
+        impl Service<
+            Request<Body>,
+            Response = Response<Answer>,
+            Error = BoxError,
+            Future: Send + 'static,
+        >
+        + Clone
+        + Send
+        + Sync
+        + 'static
+        + use<W>,
+    >,
+>
 where
     W: Service<Uri> + Clone + Send + Sync + 'static,
     W::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -211,8 +213,7 @@ where
     W::Error: Into<BoxError>,
 {
     let builder = builder(config, connector).context("cannot make a client")?;
-    let answers = Answers::new(metrics, server_clock);
-    Ok(builder.with_layer(&answers).build())
+    Ok(builder.with_layer(&Answers::new(metrics)))
 }
 
 /// The layers of kube's own client, which has no hook for a connector, over connections that `connector` makes.
@@ -257,50 +258,6 @@ where
         .map_err(BoxError::from)
         .service(http);
     Ok(ClientBuilder::new(stack, config.default_namespace.clone()))
-}
-
-/// The clock of the API server, from the `Date` header of its last answer. It is independent of this machine's wall
-/// clock.
-#[derive(Clone, Debug, Default)]
-pub struct ServerClock {
-    last: Arc<Mutex<Option<Noted>>>,
-}
-
-/// The time in an answer.
-#[derive(Clone, Copy, Debug)]
-struct Noted {
-    date: DateTime<Utc>,
-    /// The uptime of this machine then.
-    up: Duration,
-}
-
-impl ServerClock {
-    /// Records the time of an answer. Errors are ignored: they may come from a proxy.
-    pub(crate) fn note<B>(&self, answer: &Response<B>) {
-        if !answer.status().is_success() {
-            return;
-        }
-        let date = answer.headers().get(header::DATE);
-        let date = date.and_then(|date| date.to_str().ok());
-        // The form of HTTP's dates is one of those of RFC 2822.
-        let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
-        if let Some(date) = date {
-            let mut last = self.last.lock();
-            *last = Some(Noted {
-                date: date.with_timezone(&Utc),
-                up: clock::up(),
-            });
-        }
-    }
-
-    /// The time of the API server at that uptime of this machine, if any answer had the time.
-    pub fn at(&self, up: Duration) -> Option<DateTime<Utc>> {
-        let last = self.last.lock();
-        let last = (*last)?;
-        let since_boot = |up| TimeDelta::from_std(up).unwrap_or(TimeDelta::MAX);
-        last.date
-            .checked_add_signed(since_boot(up) - since_boot(last.up))
-    }
 }
 
 /// An error and its causes in one line: the first line of each, without repetitions.
@@ -389,24 +346,5 @@ mod tests {
         let refused = std::io::Error::other("connection refused\nat once");
         let error = kube::Error::Service(Box::new(refused));
         assert_eq!(explain(&error), "ServiceError: connection refused");
-    }
-
-    #[test]
-    fn the_servers_clock_goes_on_from_the_last_good_answer() {
-        let clock = ServerClock::default();
-        assert_eq!(clock.at(clock::up()), None);
-        let answer = |status: u16, date: &str| {
-            let answer = Response::builder().status(status).header("date", date);
-            clock.note(&answer.body(()).unwrap());
-        };
-        answer(200, "Tue, 15 Nov 2033 08:12:31 GMT");
-        answer(502, "Tue, 15 Nov 1994 08:12:31 GMT");
-        answer(200, "yesterday");
-        let minute = Duration::from_mins(1);
-        let said: DateTime<Utc> = "2033-11-15T08:12:31Z".parse().unwrap();
-        let later = clock.at(clock::up() + minute).unwrap();
-        assert!(later >= said + TimeDelta::minutes(1) && later < said + TimeDelta::minutes(2));
-        // A time before the answer came.
-        assert!(clock.at(clock::up().saturating_sub(minute)).unwrap() <= said);
     }
 }

@@ -15,15 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::authority::{Anchor, Authority, Fingerprint, LeafFacts};
 use super::bundle::{BundleTarget, Snapshot, Writer};
-use super::clocks::Clocks;
+use super::call;
+use super::clocks::{Clock, Clocks};
 use super::drift::{self, Drift};
 use super::error::Error;
 use super::rotation::{self, Authorities, Change, Held, Observed, Periods, Step};
 use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};
-use my_operator_client::backoff::Exponential;
-use my_operator_client::clock::{self, Clock};
-use my_operator_client::{ServerClock, call};
+use super::server_clock::{ServerClock, up};
 
 /// How often the wall clock is read. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(5);
@@ -34,6 +33,10 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The settings of the manager.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The name of the program: it reports Events and is the field manager of what it writes, and of what it creates the
+    /// label `app.kubernetes.io/managed-by`. A bundle in configurations of others has a field manager of its own, with
+    /// `-ca-bundle` after the name.
+    pub manager: String,
     /// The namespace of the Secret.
     pub namespace: String,
     /// The name of the Secret.
@@ -74,7 +77,8 @@ pub struct CertManager {
 impl CertManager {
     /// Makes no requests before [`run`](Self::run).
     ///
-    /// `server_clock` is the clock of the API server that `client` calls.
+    /// `clock` is this machine's (in a program, `Arc::new(Utc::now)`), and `server_clock` that of the API server, a layer of
+    /// `client`. Without the layer, this machine's clock is believed.
     ///
     /// # Errors
     /// When the periods are inconsistent.
@@ -90,10 +94,11 @@ impl CertManager {
                 client.clone(),
                 &settings.namespace,
                 &settings.secret,
+                &settings.manager,
                 settings.create_namespace,
             ),
-            writer: Writer::new(&client, &settings.target),
-            recorder: Recorder::new(client, "my-operator".into()),
+            writer: Writer::new(&client, &settings.target, &settings.manager),
+            recorder: Recorder::new(client, settings.manager.clone().into()),
             provider: rustls::crypto::aws_lc_rs::default_provider(),
             served: Arc::default(),
             state: watch::Sender::default(),
@@ -168,7 +173,7 @@ impl CertManager {
 
     /// Both clocks now.
     fn both_clocks(&self) -> Clocks {
-        Clocks::new((self.clock)(), self.server_clock.at(clock::up()))
+        Clocks::new((self.clock)(), self.server_clock.now())
     }
 
     /// Observes, decides and acts once.
@@ -207,7 +212,7 @@ impl CertManager {
     async fn observe(&mut self) -> Result<Seen, Error> {
         // Decisions and leaves use the time before the first read, writes the time after the last. So every wait is
         // long enough, even if this process is suspended in between.
-        let (now, began, up) = ((self.clock)(), Instant::now(), clock::up());
+        let (now, began, up) = ((self.clock)(), Instant::now(), up());
         // The configurations come first: see `bundle`.
         let mut snapshot = self.snapshot().await;
         let found = self.store.read().await;
@@ -363,7 +368,8 @@ impl CertManager {
         }
         self.foreign = Some(fingerprint);
         let note = format!(
-            "the CA {fingerprint} was not made by my-operator, and the holder of its key can impersonate the webhooks: delete this Secret if you did not put it there"
+            "the CA {fingerprint} was not made by {}, and the holder of its key can impersonate the webhooks: delete this Secret if you did not put it there",
+            self.settings.manager
         );
         tracing::warn!("{note}");
         self.publish_warning(Some(found), "ForeignAuthority", "UseAuthority", note)
@@ -552,17 +558,11 @@ fn problem(held: &Held, snapshot: Option<&Snapshot>, creates: bool) -> Option<St
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// The pause after a round that failed.
-const FAILED: Exponential = Exponential {
-    first: Duration::from_secs(1),
-    max: Duration::from_secs(30),
-};
-/// The pause after a round that had something to do. It grows when there is always something: another client reverts
-/// our writes.
-const BUSY: Exponential = Exponential {
-    first: Duration::from_millis(100),
-    max: Duration::from_millis(6_400),
-};
+/// The first pause after a round that failed, and the longest.
+const FAILED: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// The same of a round that had something to do. It grows when there is always something: another client reverts our
+/// writes.
+const BUSY: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(6_400)];
 /// A rotation needs no more rounds in a row: they follow each other without growing pauses.
 const ORDINARY_ROUNDS: u32 = 3;
 
@@ -577,17 +577,24 @@ impl Pauses {
     fn after(&mut self, round: &Result<Round, Error>) -> Duration {
         match round {
             Err(_) => {
-                let pause = FAILED.after(self.failures);
+                let pause = doubled(FAILED, self.failures);
                 self.failures += 1;
                 pause
             }
             Ok(round) => {
                 self.failures = 0;
                 self.busy = if round.acted { self.busy + 1 } else { 0 };
-                BUSY.after(self.busy.saturating_sub(ORDINARY_ROUNDS))
+                doubled(BUSY, self.busy.saturating_sub(ORDINARY_ROUNDS))
             }
         }
     }
+}
+
+/// The first pause, doubled so many times, up to the longest.
+fn doubled([first, longest]: [Duration; 2], times: u32) -> Duration {
+    first
+        .saturating_mul(2_u32.saturating_pow(times))
+        .min(longest)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ const KINDS: [&str; 2] = [MUTATING, VALIDATING];
 
 fn settings(target: BundleTarget) -> Settings {
     Settings {
+        manager: "program".to_owned(),
         namespace: NAMESPACE.to_owned(),
         secret: SECRET.to_owned(),
         create_namespace: true,
@@ -31,17 +32,10 @@ fn settings(target: BundleTarget) -> Settings {
 }
 
 fn patch() -> BundleTarget {
-    let named = |entries: &[&str]| Named {
-        name: NAME.to_owned(),
-        entries: configuration("", entries)["webhooks"]
-            .as_array()
-            .unwrap()
-            .clone(),
-    };
-    BundleTarget::Patch {
-        mutating: named(&["a.x", "b.x"]),
-        validating: named(&["c.x"]),
-    }
+    BundleTarget::Patch(vec![
+        Named::of(&configuration(MUTATING, &["a.x", "b.x"])),
+        Named::of(&configuration(VALIDATING, &["c.x"])),
+    ])
 }
 
 /// Another client applies both configurations, without any bundle.
@@ -174,7 +168,7 @@ async fn a_first_start_makes_namespace_and_secret_signs_and_publishes_to_every_e
     assert_eq!(stored["type"], "Opaque");
     assert_eq!(
         stored["metadata"]["labels"]["app.kubernetes.io/managed-by"],
-        "my-operator"
+        "program"
     );
     let published = KINDS.map(|kind| published(&cluster, kind));
     let all: Vec<_> = published.iter().flatten().collect();
@@ -445,7 +439,7 @@ async fn a_ca_that_others_made_is_used_and_reported_once() {
     let mut manager = Running::start(&cluster, settings(patch()));
     manager.ready().await;
     assert_eq!(events(&cluster), 1);
-    tokio::time::sleep(Duration::from_mins(10)).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(events(&cluster), 1);
 }
 
@@ -471,7 +465,7 @@ async fn a_clock_that_is_wrong_is_reported_and_replaces_no_ca() {
     assert!(state.leaf_fault.unwrap().starts_with("expired at"));
     let mut other = Running::start_dated(&cluster, settings(patch()));
     other.until(|state| state.problem.is_some()).await;
-    tokio::time::sleep(Duration::from_mins(10)).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(secret(&cluster), stored);
 
     cluster.machine.step(TimeDelta::seconds(-ahead));
@@ -525,7 +519,7 @@ async fn drift_of_the_configurations_is_noted_and_neither_repaired_nor_unready()
         note.contains(r#"failurePolicy of b.x is "Ignore""#),
         "{note}"
     );
-    tokio::time::sleep(Duration::from_mins(3)).await;
+    tokio::time::sleep(Duration::from_secs(180)).await;
     let object = cluster.get(MUTATING).unwrap();
     assert_eq!(object["webhooks"][1]["failurePolicy"], "Ignore");
 }

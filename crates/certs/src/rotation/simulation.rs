@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use my_operator_rounds::{lengths, parallel_cases};
+use simulated_apiserver::seeds::{length, parallel_cases};
 
 use super::*;
 
@@ -337,7 +337,7 @@ fn through_years_with_crashes_every_served_leaf_is_trusted_at_every_instant() {
         propagation: TimeDelta::minutes(30),
         ..Periods::default()
     };
-    parallel_cases(lengths::certificate_rotations(), |seed| {
+    parallel_cases(length(8, 100), |seed| {
         let crashes = Mishaps {
             crash_one_in: Some(200),
             ..Mishaps::default()
@@ -354,7 +354,7 @@ fn with_short_periods_and_many_crashes_every_served_leaf_is_trusted_at_every_ins
         ca_validity: TimeDelta::hours(7),
         propagation: TimeDelta::seconds(60),
     };
-    parallel_cases(lengths::certificate_rotations(), |seed| {
+    parallel_cases(length(8, 100), |seed| {
         let crashes = Mishaps {
             crash_one_in: Some(60),
             ..Mishaps::default()
@@ -371,7 +371,7 @@ fn when_the_secret_is_lost_again_and_again_every_served_leaf_stays_trusted() {
         ca_validity: TimeDelta::hours(7),
         propagation: TimeDelta::seconds(60),
     };
-    parallel_cases(lengths::certificate_rotations(), |seed| {
+    parallel_cases(length(8, 100), |seed| {
         // Without crashes: a replica that lost both its leaf and the Secret has nothing old to show.
         let losses = Mishaps {
             secret_lost_every: Some(TimeDelta::minutes(40)),
@@ -388,7 +388,7 @@ fn with_one_clock_an_hour_off_every_served_leaf_is_trusted_at_every_instant() {
         propagation: TimeDelta::minutes(30),
         ..Periods::default()
     };
-    parallel_cases(lengths::certificate_rotations(), |seed| {
+    parallel_cases(length(8, 100), |seed| {
         for hours in [-1, 1] {
             let wrong = Mishaps {
                 crash_one_in: Some(200),
@@ -412,7 +412,7 @@ fn with_two_versions_at_once_every_served_leaf_is_trusted_at_every_instant() {
         ca_validity: TimeDelta::days(90),
         propagation: TimeDelta::minutes(10),
     };
-    parallel_cases(lengths::certificate_rotations(), |seed| {
+    parallel_cases(length(8, 100), |seed| {
         let two = Mishaps {
             crash_one_in: Some(200),
             others: Some(others),
@@ -431,7 +431,7 @@ fn with_the_shortest_periods_allowed_every_served_leaf_is_trusted_at_every_insta
         leaf_validity,
         propagation,
     };
-    parallel_cases(lengths::certificate_rotations(), |seed| {
+    parallel_cases(length(8, 100), |seed| {
         let crashes = Mishaps {
             crash_one_in: Some(60),
             ..Mishaps::default()
@@ -592,21 +592,21 @@ fn set_clocks(seed: u64, wrong: Wrong) {
 
 #[test]
 fn one_replica_with_a_wrong_clock_harms_no_other() {
-    parallel_cases(lengths::certificate_clocks(), |seed| {
+    parallel_cases(length(24, 400), |seed| {
         set_clocks(seed, Wrong::Replica);
     });
 }
 
 #[test]
 fn an_api_server_with_a_wrong_clock_harms_no_replica() {
-    parallel_cases(lengths::certificate_clocks(), |seed| {
+    parallel_cases(length(24, 400), |seed| {
         set_clocks(seed, Wrong::Server);
     });
 }
 
 #[test]
 fn effects_of_wrong_clocks_end_soon_after_the_clocks_are_right() {
-    parallel_cases(lengths::certificate_clocks(), |seed| {
+    parallel_cases(length(24, 400), |seed| {
         set_clocks(seed, Wrong::Any);
     });
 }

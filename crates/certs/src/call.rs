@@ -4,11 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use kube::client::AuthError;
 use kube::core::Status;
 
-use super::explain;
-
-/// The default time limit of one call. The client itself would wait, and retry, for minutes.
+/// The time limit of one call. The client itself would wait, and retry, for minutes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What was tried.
@@ -60,6 +59,31 @@ pub enum Error {
     },
 }
 
+/// An error and its causes in one line: the first line of each, without repetitions.
+fn explain(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return status.message.clone();
+    }
+    let first: &(dyn std::error::Error + 'static) = error;
+    let mut line = String::new();
+    for cause in std::iter::successors(Some(first), |error| error.source()) {
+        // It would repeat all that the plugin printed, and so perhaps its secrets.
+        if let Some(AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_)) =
+            cause.downcast_ref()
+        {
+            return "the credential plugin of the kubeconfig failed".to_owned();
+        }
+        let text = cause.to_string();
+        let text = text.lines().next().unwrap_or_default();
+        if line.is_empty() {
+            text.clone_into(&mut line);
+        } else if !line.contains(text) {
+            line = format!("{line}: {text}");
+        }
+    }
+    line
+}
+
 fn in_words(call: &Call, source: &kube::Error) -> String {
     let message = explain(source);
     match source {
@@ -102,27 +126,15 @@ impl Error {
 }
 
 impl Call {
-    /// Waits for `answer`, for the default time limit at most.
+    /// Waits for `answer`, for 10 s at most.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn run<T>(
+    pub(crate) async fn run<T>(
         self,
         answer: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Error> {
-        self.run_within(TIMEOUT, answer).await
-    }
-
-    /// Waits for `answer`, for `timeout` at most.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn run_within<T>(
-        self,
-        timeout: Duration,
-        answer: impl Future<Output = Result<T, kube::Error>>,
-    ) -> Result<T, Error> {
-        let call = self;
+        let (call, timeout) = (self, TIMEOUT);
         match tokio::time::timeout(timeout, answer).await {
             Ok(answer) => answer.map_err(|source| Error::Api {
                 call,
