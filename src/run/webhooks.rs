@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use kube::Client;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Registry;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::net::TcpListener;
@@ -262,12 +265,7 @@ fn count(
 }
 
 fn count_requests(registry: &mut Registry, counters: &Arc<my_operator_serving::Counters>) {
-    // The name that controller-runtime has for it.
-    registry.register(
-        "controller_runtime_webhook_panics",
-        "Panics of admission webhooks, each answered with a 500",
-        counters.panics().clone(),
-    );
+    registry.register_collector(Box::new(Panics(counters.clone())));
     let counters = counters.clone();
     registry.register_collector(Box::new(metrics::Read {
         name: "my_operator_webhook_rejected_connections",
@@ -283,6 +281,19 @@ fn count_requests(registry: &mut Registry, counters: &Arc<my_operator_serving::C
             counts.to_vec()
         }),
     }));
+}
+
+/// The panics of the webhooks, under the name that controller-runtime has for them.
+#[derive(Debug)]
+struct Panics(Arc<my_operator_serving::Counters>);
+
+impl Collector for Panics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let panics = ConstCounter::new(self.0.panics());
+        let name = "controller_runtime_webhook_panics";
+        let help = "Panics of admission webhooks, each answered with a 500";
+        panics.encode(encoder.encode_descriptor(name, help, None, panics.metric_type())?)
+    }
 }
 
 fn show_drift(registry: &mut Registry, states: watch::Receiver<my_operator_certs::State>) {

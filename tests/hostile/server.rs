@@ -47,7 +47,7 @@ pub(crate) fn run() {
     .unwrap();
     for line in std::io::stdin().lock().lines() {
         line.unwrap();
-        let mut counted = json!({ "open": counters.open(), "panics": counters.panics().get() });
+        let mut counted = json!({ "open": counters.open(), "panics": counters.panics() });
         for (reason, name) in Rejection::ALL {
             counted[name] = counters.rejected(reason).into();
         }

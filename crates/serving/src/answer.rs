@@ -109,7 +109,7 @@ impl Requests {
             },
             Ok(Ok(Err(never))) => match never {},
             Ok(Err(panic)) => {
-                counters.panics().inc();
+                counters.panic();
                 let message = message(&*panic);
                 tracing::error!(panic = message, "a request handler panicked");
                 failure(StatusCode::INTERNAL_SERVER_ERROR, "internal error")

@@ -294,7 +294,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::net::IpAddr;
 
-    use my_operator_rounds::{lengths, seed};
+    use simulated_apiserver::seeds::{length, seed};
 
     use super::*;
 
@@ -375,7 +375,7 @@ mod tests {
     fn random_bodies_never_exceed_the_budget() {
         let mut random = fastrand::Rng::with_seed(seed("this"));
         let mut steps = 0;
-        while steps < lengths::body_steps() {
+        while steps < length(100_000, 1_000_000) {
             let max = random.usize(1..200);
             let mut ledger = Ledger::new(max);
             let mut open: Vec<(Id, u8, usize)> = Vec::new();

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus_client::metrics::counter::Counter;
-
 /// Why a connection was rejected or closed, or a request rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
@@ -18,7 +16,7 @@ pub enum Rejection {
     HandshakeTimeout,
     /// The TLS handshake failed: plain text, no common cipher, a peer that does not trust us.
     HandshakeFailed,
-    /// The client had no certificate, or none that `--webhook-client-ca` and `--webhook-client-cn` admit.
+    /// The client had no certificate, or none that the [`ClientAuthority`](super::ClientAuthority) admits.
     ClientCertificate,
     /// No complete request head came in time after the handshake.
     FirstRequestTimeout,
@@ -64,7 +62,7 @@ pub struct Counters {
     accepted: AtomicU64,
     closed: AtomicU64,
     rejected: [AtomicU64; Rejection::ALL.len()],
-    panics: Counter,
+    panics: AtomicU64,
 }
 
 impl Counters {
@@ -86,8 +84,12 @@ impl Counters {
     }
 
     /// Panics of request handlers: bugs, each answered with a 500.
-    pub fn panics(&self) -> &Counter {
-        &self.panics
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn panic(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn reject(&self, reason: Rejection) {

@@ -1,10 +1,11 @@
-//! The listeners: HTTPS for the API server, plain HTTP for probes and metrics.
-//!
-//! The path of a connection: accepted, on a thread that does nothing else ([`listener`]) -> admitted, perhaps in place of
-//! another ([`limiter`]) -> TLS handshake, for HTTPS -> requests one after another ([`connection`]). Each request is read
-//! as a whole ([`body`], within a [`budget`]), then answered by the router ([`answer`]). Handshakes and large
-//! requests have [turns]. Every wait is bounded, also for writes ([`writes`]). Every connection is a task of its own, so
-//! a silent, slow or resetting peer never delays others. Scarce resources are shared by one rule ([`fairness`]).
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+// The path of a connection: accepted, on a thread that does nothing else (listener) -> admitted, perhaps in place of
+// another (limiter) -> TLS handshake, for HTTPS -> requests one after another (connection). Each request is read
+// as a whole (body, within a budget), then answered by the router (answer). Handshakes and large
+// requests have turns. Every wait is bounded, also for writes (writes). Every connection is a task of its own, so
+// a silent, slow or resetting peer never delays others. Scarce resources are shared by one rule (fairness).
 
 mod answer;
 mod bind;

@@ -41,7 +41,7 @@ impl Default for Limits {
         Self {
             handshake: Duration::from_secs(5),
             first_request: Duration::from_secs(10),
-            idle: Duration::from_mins(2),
+            idle: Duration::from_secs(120),
             body: Duration::from_secs(5),
             // The API server waits 10 s for the whole call.
             write: Duration::from_secs(10),
@@ -55,7 +55,7 @@ impl Default for Limits {
             large: 64 * 1024,
             connections: 1000,
             // An API server allows 200 writes in flight (--max-mutating-requests-inflight), and each may be a new
-            // connection when the operator has just started.
+            // connection when the process has just started.
             connections_per_source: 256,
             fair_chance: Duration::from_secs(1),
             drain: Duration::from_secs(20),

@@ -130,7 +130,7 @@ fn report(ended: Result<(), JoinError>, counters: &Counters) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        counters.panics().inc();
+        counters.panic();
         tracing::error!(%error, "a connection's task panicked");
     }
 }

@@ -41,10 +41,6 @@ lengths! {
     rollout_model: u64 = 500, 100_000;
     /// `reconcile::lanes`: histories of keys of several namespaces.
     queue_lanes: u64 = 500, 20_000;
-    /// `serving::limiter`: steps of the limiter of connections and its naive model.
-    limiter_steps: usize = 1_000_000, 10_000_000;
-    /// `serving::budget`: steps of the ledger of the memory for bodies.
-    body_steps: usize = 100_000, 1_000_000;
     /// `kinds::shared::image`: image references of each kind.
     image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.

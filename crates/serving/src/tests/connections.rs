@@ -250,7 +250,7 @@ async fn peers_that_reset_hold_up_no_other() {
     eventually(|| server.counters.open() == 0).await;
 }
 
-/// As an API server does after a restart of the operator: --max-mutating-requests-inflight.
+/// As an API server does after a restart of the webhook: --max-mutating-requests-inflight.
 #[tokio::test]
 async fn two_hundred_connections_at_once_from_one_address_are_all_served() {
     let server = Server::start(Limits::default()).await;

@@ -16,9 +16,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
-use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::ConfigMap;
-use prometheus_client::registry::Registry;
+use chrono::{TimeDelta, Utc};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore};
@@ -29,8 +27,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{Counters, Limits, Rejection, Shutdown, serve, serve_plain, tls_config};
-use my_operator_admission::judge::Admission;
-use my_operator_admission::rules::{Findings, Rules, Subject};
 use my_operator_certs::ServedCertificate;
 use my_operator_certs::authority::Authority;
 
@@ -41,22 +37,6 @@ const SOON: Duration = Duration::from_secs(10);
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Another address.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-
-/// A kind that accepts everything.
-struct Lax;
-
-impl Rules for Lax {
-    // Only its names are used.
-    type Object = ConfigMap;
-    type Spec = serde_json::Map<String, serde_json::Value>;
-    type Status = ();
-
-    fn default(_: &mut Self::Spec) {}
-
-    fn check(_: &Subject<'_, Self::Spec>, _: DateTime<Utc>) -> Findings {
-        Findings::default()
-    }
-}
 
 struct Server {
     address: SocketAddr,
@@ -77,12 +57,9 @@ impl Server {
         server
     }
 
-    /// Webhooks, as the operator serves them, of one kind.
+    /// A webhook that answers with what it is sent.
     async fn webhooks() -> Self {
-        let metrics = my_operator_admission::metrics::Metrics::new(&mut Registry::default());
-        let clock: my_operator_admission::router::Clock = Arc::new(Utc::now);
-        let router =
-            my_operator_admission::router::router(&[Admission::of::<Lax>()], &clock, &metrics);
+        let router = Router::new().route("/validate", post(async |body: Bytes| body));
         Self::of(router, Limits::default(), None).await
     }
 

@@ -95,7 +95,7 @@ async fn a_panicking_handler_answers_500_is_counted_and_harms_nothing_else() {
         let answer = client.answer().await;
         assert!(answer.starts_with("http/1.1 500"), "{answer}");
         assert_eq!(line(&answer), r#"{"error":"internal error"}"#);
-        assert_eq!(server.counters.panics().get(), times);
+        assert_eq!(server.counters.panics(), times);
     }
     assert!(client.get("/").await.starts_with("http/1.1 200"));
 }

@@ -1,6 +1,6 @@
 //! The limiter against a naive model: one list of connections, every question answered by reading all of it.
 
-use my_operator_rounds::{lengths, seed};
+use simulated_apiserver::seeds::{length, seed};
 
 use super::super::*;
 use super::source;
@@ -182,7 +182,7 @@ fn a_million_random_steps_are_those_of_the_naive_model() {
     let mut random = fastrand::Rng::with_seed(seed("this"));
     let start = Instant::now();
     let mut steps = 0;
-    while steps < lengths::limiter_steps() {
+    while steps < length(1_000_000, 10_000_000) {
         let (max, max_per_source) = (random.usize(1..14), random.usize(1..10));
         let mut limiter = ConnectionLimiter::new(&Limits {
             connections: max,
