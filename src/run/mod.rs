@@ -133,7 +133,10 @@ struct Figures {
 impl Figures {
     fn new(registry: &mut Registry) -> Self {
         Self {
-            admission: my_operator_admission::metrics::Metrics::new(registry),
+            admission: my_operator_admission::metrics::Metrics::new(
+                registry,
+                "my_operator_webhook_faults",
+            ),
             client: client::Metrics::new(registry),
         }
     }

@@ -17,7 +17,6 @@ use my_operator_serving::{
     Counters, Limits, Rejection, Shutdown, bind, serve, serve_plain, tls_config,
 };
 use my_operator_telemetry::probes;
-use prometheus_client::registry::Registry;
 use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -59,7 +58,7 @@ pub(crate) fn run() {
 
 fn start() -> (SocketAddr, Authority, Arc<Counters>) {
     let admissions: Vec<_> = kinds::REGISTRY.iter().map(|kind| kind.admission).collect();
-    let metrics = admission::metrics::Metrics::new(&mut Registry::default());
+    let metrics = admission::metrics::Metrics::default();
     let router = admission::router::router(&admissions, &clock::system(), &metrics);
     let authority = Authority::generate(Utc::now(), TimeDelta::days(1)).unwrap();
     let hosts = ["127.0.0.1".to_owned()];

@@ -1,4 +1,4 @@
-//! The webhooks of one kind, called without a listener: `cargo run -p my-operator-admission --example lamp`.
+//! The webhooks of one kind, called without a listener: `cargo run --example lamp`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use my_operator_admission::judge::Admission;
 use my_operator_admission::metrics::Metrics;
 use my_operator_admission::router::{Clock, router};
 use my_operator_admission::rules::{Findings, Rules, Subject};
-use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -45,8 +44,7 @@ impl Rules for LampRules {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let clock: Clock = Arc::new(Utc::now);
-    let metrics = Metrics::new(&mut Registry::default());
-    let webhooks = router(&[Admission::of::<LampRules>()], &clock, &metrics);
+    let webhooks = router(&[Admission::of::<LampRules>()], &clock, &Metrics::default());
     for (path, spec) in [
         ("/mutate-example-com-v1-lamp", json!({})),
         ("/validate-example-com-v1-lamp", json!({"watts": 100})),

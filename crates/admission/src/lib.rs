@@ -1,13 +1,10 @@
-//! The admission protocol, knowing no kind.
-//!
-//! [`router`] takes a request to the judges of its kind; [`review`] is the wire form, decoded once
-//! with the object kept raw, and not read at all beyond some [`bounds`]; [`judge`] defaults and validates by the [`rules`] of the kind;
-//! [`patch`] carries defaults, and [`faults`] carry refusals in the API's own words,
-//! in which the [`text`] of others does no harm.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
 pub mod bounds;
 pub mod faults;
 pub mod judge;
+#[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
 pub mod metrics;
 pub mod names;
 pub mod patch;

@@ -49,10 +49,10 @@ pub struct Metrics {
     in_flight: Family<Webhook, Gauge>,
 }
 
-impl Metrics {
-    /// Registers the metrics.
-    pub fn new(registry: &mut Registry) -> Self {
-        let this = Self {
+impl Default for Metrics {
+    /// Metrics that no registry shows.
+    fn default() -> Self {
+        Self {
             requests: Family::default(),
             latency: Family::new_with_constructor(|| {
                 Histogram::new([
@@ -62,7 +62,15 @@ impl Metrics {
             }),
             in_flight: Family::default(),
             faults: Family::default(),
-        };
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers the metrics. `faults` names that of the faults for which objects were rejected, by kind and field; the
+    /// others have the names of controller-runtime.
+    pub fn new(registry: &mut Registry, faults: &str) -> Self {
+        let this = Self::default();
         registry.register(
             "controller_runtime_webhook_requests",
             "Admission requests by webhook and HTTP status",
@@ -79,7 +87,7 @@ impl Metrics {
             this.in_flight.clone(),
         );
         registry.register(
-            "my_operator_webhook_faults",
+            faults,
             "Faults for which objects were refused, by kind and field",
             this.faults.clone(),
         );
@@ -203,7 +211,7 @@ mod tests {
 
     fn webhook() -> (Registry, WebhookMetrics) {
         let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
+        let metrics = Metrics::new(&mut registry, "webhook_faults");
         let webhook = metrics.of("/validate-x", "X");
         (registry, webhook)
     }
@@ -255,8 +263,7 @@ mod tests {
         }
         let page = page(&registry);
         let of = |field: &str| {
-            let start =
-                format!("my_operator_webhook_faults_total{{kind=\"X\",field=\"{field}\"}} ");
+            let start = format!("webhook_faults_total{{kind=\"X\",field=\"{field}\"}} ");
             let line = page.lines().find_map(|line| line.strip_prefix(&start));
             line.and_then(|figure| figure.parse::<usize>().ok())
         };
@@ -265,7 +272,7 @@ mod tests {
         assert_eq!(of("spec.labels.key-5"), Some(1));
         assert_eq!(of(OTHER), Some(1000 - (MAX_FIELDS - 2)));
         assert_eq!(
-            page.matches("my_operator_webhook_faults_total{").count(),
+            page.matches("webhook_faults_total{").count(),
             MAX_FIELDS + 1
         );
     }

@@ -99,9 +99,8 @@ impl Rules for Thing {
 }
 
 fn webhooks() -> Router {
-    let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
     let clock: crate::router::Clock = Arc::new(DateTime::default);
-    router(&[Admission::of::<Thing>()], &clock, &metrics)
+    router(&[Admission::of::<Thing>()], &clock, &Metrics::default())
 }
 
 const MUTATE: &str = "/mutate--v1-configmap";

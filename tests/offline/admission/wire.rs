@@ -14,7 +14,6 @@ use my_operator::kinds::{Kind, REGISTRY};
 use my_operator_admission::metrics::Metrics;
 use my_operator_admission::router::router;
 use my_operator_client::clock::Clock;
-use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -79,7 +78,7 @@ impl Wire {
         let now = DateTime::parse_from_rfc3339("2026-04-12T10:00:00Z").unwrap();
         let clock: Clock = std::sync::Arc::new(move || now.to_utc());
         let kinds: Vec<_> = REGISTRY.iter().map(|kind| kind.admission).collect();
-        let metrics = Metrics::new(&mut Registry::default());
+        let metrics = Metrics::default();
         Self {
             router: router(&kinds, &clock, &metrics),
             runtime: tokio::runtime::Builder::new_current_thread()
