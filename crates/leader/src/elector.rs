@@ -23,6 +23,9 @@ const PAUSE_AFTER_RACE: Duration = Duration::from_millis(50);
 /// Attempts to release the lease. One fails when another client edits the Lease.
 const MAX_RELEASE_ATTEMPTS: usize = 3;
 
+/// Is given each new problem with the Lease, and None once it is over.
+pub type OnProblem = Arc<dyn Fn(Option<&str>) + Send + Sync>;
+
 /// The settings of an elector.
 pub struct Settings {
     /// The client of the election. It is not behind the fence, and best without retries of its own (`Config::default_retry`).
@@ -38,7 +41,7 @@ pub struct Settings {
     /// The timing of the election.
     pub periods: Periods,
     /// Is given each new problem with the Lease, and None once it is over.
-    pub on_problem: Arc<dyn Fn(Option<&str>) + Send + Sync>,
+    pub on_problem: OnProblem,
 }
 
 impl Settings {
@@ -52,9 +55,12 @@ impl Settings {
             identity: identity(lease),
             field_manager: lease.to_owned(),
             periods: Periods::default(),
-            on_problem: Arc::new(|problem| match problem {
-                Some(problem) => tracing::warn!("leader election: {problem}"),
-                None => tracing::info!("the leader election works again"),
+            on_problem: Arc::new(|problem| {
+                if let Some(problem) = problem {
+                    tracing::warn!("leader election: {problem}");
+                } else {
+                    tracing::info!("the leader election works again");
+                }
             }),
         }
     }
@@ -76,7 +82,7 @@ pub struct Elector {
     me: String,
     leases: Leases,
     periods: Periods,
-    on_problem: Arc<dyn Fn(Option<&str>) + Send + Sync>,
+    on_problem: OnProblem,
     /// The current problem with the Lease, if any.
     problem: Option<String>,
     election: Election,

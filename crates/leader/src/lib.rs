@@ -11,6 +11,6 @@ mod periods;
 #[cfg(test)]
 mod simulation;
 
-pub use elector::{Elector, Settings, Term};
+pub use elector::{Elector, OnProblem, Settings, Term};
 pub use fence::{Fence, Fenced};
 pub use periods::{Periods, PeriodsError};
