@@ -10,14 +10,14 @@ pub enum Freeze {
 }
 
 impl Freeze {
-    /// What a value of the annotation asks for. The text after `all` and a blank is for people, and for the program that
-    /// waits until the status repeats it.
+    /// What a value of the annotation asks for. The text after the word `all` is for people, and for the program that waits
+    /// until the status repeats it.
     pub fn parse(value: &str) -> Option<Self> {
-        let first = value.split_whitespace().next();
-        match first {
-            None | Some("false") => None,
-            Some("all") => Some(Self::All),
-            Some(_) => Some(Self::Deletions),
+        let first = value.split_whitespace().next()?;
+        match first.trim_end_matches([',', ';', ':', '.']) {
+            "all" => Some(Self::All),
+            _ if value.trim() == "false" => None,
+            _ => Some(Self::Deletions),
         }
     }
 }
@@ -67,6 +67,11 @@ mod tests {
             ("allow", Some(Freeze::Deletions)),
             ("all", Some(Freeze::All)),
             ("all since 10:00", Some(Freeze::All)),
+            ("all, by me", Some(Freeze::All)),
+            (" all: incident 7", Some(Freeze::All)),
+            ("all-hands", Some(Freeze::Deletions)),
+            (" false ", None),
+            ("false alarm?", Some(Freeze::Deletions)),
         ] {
             assert_eq!(Freeze::parse(value), freeze, "{value:?}");
         }

@@ -192,7 +192,8 @@ fn judge_creation_attempt(seen: &Seen<'_>, version: &Version, request: &Request)
         if known.undone.as_deref() == Some(revision) {
             return Some(format!("{revision} failed, and is tried again"));
         }
-        if known.freeze.is_some_and(|value| value.starts_with("all")) {
+        let mut words = known.freeze.into_iter().flat_map(|it| it.split([' ', ',']));
+        if words.next() == Some("all") {
             return Some("a freeze of everything allows no pod".to_owned());
         }
         // What has ended and is held by a finalizer runs no more.
