@@ -691,13 +691,15 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
     } else if strategy.paused {
         (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
     } else if input.is_frozen().is_none() {
-        // What was said before holds.
+        // What was said before holds, except for a window: that is known.
         let before = before?;
         let reason = HELD.into_iter().find(|reason| *reason == before.reason)?;
+        if reason == OUTSIDE_WINDOW {
+            return outside_window(input);
+        }
         return Some(State::of(false, reason, before.message.clone()));
     } else if observed.gate.is_closed {
-        let text = outside_window(observed, input.target());
-        return Some(State::of(true, OUTSIDE_WINDOW, text));
+        return outside_window(input);
     } else if strategy.partition > 0 {
         (
             PARTITIONED,
@@ -715,17 +717,20 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
     Some(State::of(false, reason, format!("{waiting}: {cause}")))
 }
 
-/// How many nodes wait for the next window, and when it opens.
-fn outside_window(observed: &Observed, update: &str) -> String {
-    let waiting = waiting_for(observed, update);
-    let opens = match observed.gate.until {
+/// The state while no window is open: how many nodes wait for the next one, and when it opens.
+fn outside_window(input: &StatusInput<'_>) -> Option<State> {
+    let gate = input.observed.gate;
+    let waiting = waiting_for(input.observed, input.target());
+    let opens = match gate.until {
         Some(at) => {
             let at = at.to_rfc3339_opts(SecondsFormat::Secs, true);
             format!("the next opens at {at}")
         }
         None => "none opens within five years".to_owned(),
     };
-    format!("{waiting}: no window is open; {opens}")
+    let text = format!("{waiting}: no window is open; {opens}");
+    gate.is_closed
+        .then(|| State::of(true, OUTSIDE_WINDOW, text))
 }
 
 /// How many nodes wait for the revision, and how many lose their pod to it.
@@ -1563,6 +1568,50 @@ mod tests {
         assert!(shown(&canary, strategy()).starts_with("True OutsideWindow"));
         canary.gate = Gate::default();
         assert!(shown(&canary, strategy()).starts_with("True Canary"));
+    }
+
+    #[test]
+    fn a_window_is_known_also_until_namespaces_are_listed() {
+        let next_of_unsure = |previous: &MyDaemonSetStatus, gate: Gate| {
+            let observed = Observed {
+                held: 2,
+                gate,
+                ..under_way()
+            };
+            next(&StatusInput {
+                previous,
+                generation: Some(2),
+                observed: &observed,
+                strategy: strategy(),
+                update: "new",
+                undo: Undo::No,
+                frozen: Some(Frozen {
+                    freeze: Freeze::Deletions,
+                    place: None,
+                    is_settled: false,
+                }),
+                current: "old",
+                stored: true,
+                refusal: None,
+                now: at(2),
+            })
+        };
+        let closed = |until| Gate {
+            is_closed: true,
+            until: Some(at(until)),
+        };
+        let observed = Observed {
+            held: 2,
+            gate: closed(3_600),
+            ..under_way()
+        };
+        let outside = next_of(&none(), &observed, strategy(), "old", 1);
+        // A roll-out that goes on by itself is not over for tools that wait.
+        let later = next_of_unsure(&outside, closed(7_200));
+        assert!(conditions(&later).contains(&"Reconciling=True/OutsideWindow".to_owned()));
+        assert!(progressing(&later).ends_with("the next opens at 1970-01-01T02:00:00Z"));
+        let open = next_of_unsure(&outside, Gate::default());
+        assert!(conditions(&open).contains(&"Progressing=True/RollingOut".to_owned()));
     }
 
     #[test]

@@ -118,6 +118,9 @@ fn hold_of(input: &StatusInput<'_>, progress: &str) -> Cause {
         Cause::OnDelete
     } else if strategy.paused {
         Cause::Paused
+    } else if input.observed.gate.is_closed {
+        // What has begun goes on, so Progressing does not say so yet.
+        Cause::OutsideWindow
     } else if strategy.partition > 0 {
         Cause::Partition
     } else {
@@ -134,6 +137,7 @@ mod tests {
     use crate::kinds::mydaemonset::crd::{MyDaemonSetSpec, MyDaemonSetStatus};
     use crate::kinds::mydaemonset::decide::observed::Observed;
     use crate::kinds::mydaemonset::decide::strategy::Strategy;
+    use crate::kinds::mydaemonset::decide::window::Gate;
     use crate::kinds::mydaemonset::status::{COMPLETE, Frozen, PAUSED, ROLLING_OUT, Refusal};
 
     fn counted(input: &StatusInput<'_>, progress: &'static str) -> String {
@@ -191,6 +195,19 @@ mod tests {
         assert_eq!(counted(&holds(true, 1), PAUSED), paused);
         let partition = "Cordoned 1, Partition 1, Domain 1, WaitingTurn 2, Undetermined 1";
         assert_eq!(counted(&holds(false, 1), ROLLING_OUT), partition);
+        let outside = Observed {
+            gate: Gate {
+                is_closed: true,
+                until: None,
+            },
+            ..observed.clone()
+        };
+        let begun = StatusInput {
+            observed: &outside,
+            ..holds(false, 1)
+        };
+        let window = "Cordoned 1, OutsideWindow 2, WaitingTurn 2, Undetermined 1";
+        assert_eq!(counted(&begun, ROLLING_OUT), window);
         let not_stored = StatusInput {
             stored: false,
             ..base()
