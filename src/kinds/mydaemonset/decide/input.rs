@@ -47,7 +47,12 @@ impl<'a> Revisions<'a> {
     /// Whether a user goes back to the revision of the last completed roll-out. Nothing stops that. A roll-out that goes
     /// back by itself is another: no user looks on.
     pub(crate) fn is_way_out(&self) -> bool {
-        self.update == self.current && self.undone.is_none()
+        self.is_at_current() && self.undone.is_none()
+    }
+
+    /// Whether the newest revision is that of the last completed roll-out.
+    pub(crate) fn is_at_current(&self) -> bool {
+        self.update == self.current
     }
 
     /// Whether the pods go back from a revision whose roll-out was not completed, by themselves or because a user wants it. Nodes

@@ -180,8 +180,9 @@ impl<'a> NodeState<'a> {
             self.excluded = obstacle.filter(|_| own != Eligibility::Leave);
             let counts = newest.is_in_place() || self.excluded.is_some();
             self.behind = !has_new && counts;
-            // Admission that bars the newest revision says nothing about its own.
-            let stays = self.stance.held && (self.behind || self.barred && !has_new);
+            // Admission that bars the newest revision says nothing about the pod's own, until the roll-out is completed.
+            let is_barred = self.barred && !has_new && !revisions.is_at_current();
+            let stays = self.stance.held && (self.behind || is_barred);
             if self.excluded.is_some() || stays {
                 self.eligibility = own;
             }
@@ -238,8 +239,8 @@ impl<'a> NodeState<'a> {
         }
         let is_known = |hash: &&str| revisions.known.contains_key(hash);
         let last = self.last.filter(|last| is_known(&last.revision.as_str()));
-        // That of a roll-out that is completed is not held back, by a window that closes or a pause that comes later.
-        let is_over = newest == Eligibility::Leave && revisions.update == revisions.current;
+        // Where a roll-out that is completed makes no pod, a window that closes or a pause that comes later does not either.
+        let is_over = newest != Eligibility::Run && revisions.is_at_current();
         let kept = match last {
             Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded && !is_over),
             // It may well have lost its pod to the newest revision.

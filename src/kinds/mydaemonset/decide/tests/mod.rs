@@ -164,6 +164,8 @@ struct World {
     freeze: Option<Freeze>,
     gate: Gate,
     domains: Option<Arc<Domains>>,
+    /// The spec of a pod of the newest revision as admission makes it, if that adds something.
+    admitted: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 /// Puts every node and decides.
@@ -240,6 +242,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         freeze: None,
         gate: Gate::default(),
         domains: None,
+        admitted: None,
     }
 }
 
@@ -250,6 +253,8 @@ impl World {
 
     fn decide_on(&self, state: &mut RolloutState) -> Decision {
         let newest = Placement::from_template(Some(&self.template));
+        let admitted = self.admitted.as_ref();
+        let newest = admitted.map_or(newest.clone(), |spec| newest.admitted(spec));
         let older = self.old_template.as_ref().unwrap_or(&self.template);
         let middle = self.middle_template.as_ref().unwrap_or(older);
         let middle = Arc::new(Placement::from_template(Some(middle)));

@@ -430,7 +430,7 @@ impl Case<'_> {
         let kept = match last.filter(|last| self.known.contains_key(last.revision.as_str())) {
             Some(last) if last.excluded => None,
             // Completed without it.
-            Some(_) if newest == Eligibility::Leave && self.update == self.current => None,
+            Some(_) if newest != Eligibility::Run && self.update == self.current => None,
             Some(last) => Some(last.revision.as_str()),
             None if newest == Eligibility::Leave => None,
             // A revision that is not known is that of a migrated DaemonSet.

@@ -120,3 +120,42 @@ fn a_canary_soaks_outside_and_its_first_step_waits() {
     assert_eq!(deleted(&decision), NOTHING);
     assert!(decision.observed.gate.is_closed);
 }
+
+/// A window that opens and closes is no reason for anything once the roll-out is complete.
+#[test]
+fn no_window_changes_what_a_completed_roll_out_has_made_of_a_node() {
+    let assert_same = |world: &mut World| {
+        world.current = "new";
+        let closed = world.decide();
+        assert_eq!((created(&closed), deleted(&closed)), (vec![], vec![]));
+        world.gate = Gate::default();
+        assert_eq!(world.decide(), closed);
+    };
+    // Their last pods could be made there again, and those of the newest revision cannot.
+    let tolerant = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
+    let down = tainted("a", "node.kubernetes.io/not-ready", "NoSchedule");
+    for node in [
+        tainted("a", "k", "NoExecute"),
+        tainted("a", "k", "NoSchedule"),
+        cordoned("a"),
+        in_maintenance("a"),
+        down,
+    ] {
+        let mut world = outside(vec![node, super::node("z")], vec![ready("z", "new")]);
+        world.old_template = Some(PodTemplate(tolerant.clone()));
+        let last = Last {
+            revision: "old".into(),
+            ..Last::default()
+        };
+        world.memory.insert("a".into(), last);
+        assert_same(&mut world);
+    }
+    // Admission keeps new pods from the node, and the old one stays.
+    let mut world = outside(
+        vec![with_disk("a", "hdd"), with_disk("b", "ssd")],
+        vec![ready("a", "old"), ready("b", "new")],
+    );
+    let admitted = json!({"nodeSelector": {"disk": "ssd"}});
+    world.admitted = admitted.as_object().cloned();
+    assert_same(&mut world);
+}
