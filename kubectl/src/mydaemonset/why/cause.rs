@@ -89,7 +89,7 @@ pub(super) const ADVICE: &[(Cause, &str)] = &[
     ),
     (
         Cause::Frozen,
-        "kubectl mydaemonset thaw NAME -n NAMESPACE, when it may go on",
+        "when it may go on: kubectl mydaemonset thaw NAME -n NAMESPACE; if the message names the namespace, remove its annotation",
     ),
     (
         Cause::Canary,

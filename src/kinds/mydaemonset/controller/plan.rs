@@ -82,7 +82,9 @@ pub(super) fn plan(
     let strategy = &spec.strategy;
     let observed = &decision.observed;
     let comes_first = observed.canary.is_some() || observed.domain.is_some();
-    let waits = pass.frozen().is_some() || comes_first || gate.is_closed;
+    // A window closes and opens by itself, for ever.
+    let is_outside = gate.is_closed && !observed.complete;
+    let waits = pass.frozen().is_some() || comes_first || is_outside;
     let is_held = strategy.paused || strategy.partition > 0 || !stored || waits;
     let is_stopped = observed.auto_paused || observed.no_node;
     if !is_held && !is_stopped {

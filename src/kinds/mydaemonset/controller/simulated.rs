@@ -1297,6 +1297,40 @@ async fn no_pod_is_deleted_outside_the_windows_over_a_change_of_the_clocks() {
     assert_eq!((first, second, times.len()), (3, 1, 4), "{times:?}");
 }
 
+/// Nothing is remembered of a node that leaves after the end of a roll-out.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_comes_back_outside_the_windows_gets_what_the_others_have() {
+    let options = Options {
+        start: "2027-01-15T08:00:00Z".parse().unwrap(),
+        ..Options::default()
+    };
+    let world = World::new(3, &options);
+    let label = |node: &str, disk: &str| {
+        let change = json!({"metadata": {"labels": {"disk": disk}}});
+        let nodes = world.server.direct();
+        nodes.patch("nodes", "", node, &change).unwrap();
+    };
+    for node in ["n0", "n1", "n2"] {
+        label(node, "ssd");
+    }
+    world.create(&json!({"windows": [{"schedule": "0 * * * *", "duration": "10m"}]}));
+    let on_ssd = json!({"spec": {"nodeSelector": {"disk": "ssd"}}});
+    world.patch(&json!({"spec": {"template": on_ssd}}));
+    sleep(Duration::from_mins(20)).await;
+    assert_eq!(world.ready_of("a:1"), 3);
+    label("n0", "hdd");
+    sleep(Duration::from_mins(1)).await;
+    world.set_image("a:2");
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(world.condition("Progressing").unwrap().1, "OutsideWindow");
+    sleep(Duration::from_hours(1)).await;
+    assert_eq!((world.ready_of("a:1"), world.ready_of("a:2")), (0, 2));
+    label("n0", "ssd");
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(world.ready_of("a:2"), 3);
+    assert_eq!(world.condition("Progressing").unwrap().1, "Complete");
+}
+
 /// A deletion is late: its window has closed before the call.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_was_decided_on_in_a_window_is_not_sent_after_it() {
