@@ -66,6 +66,8 @@ pub struct NodeView {
     pub in_maintenance: bool,
     /// Since when the node has not been Ready; `None` while it is.
     pub not_ready_since: Option<DateTime<Utc>>,
+    /// Whether it has not been Ready since it was in maintenance, as far as the operator saw that.
+    pub(crate) down_since_maintenance: bool,
     /// When the node is first known to have been Ready; `None` before.
     pub(crate) ready_from: Option<DateTime<Utc>>,
 }
@@ -105,6 +107,7 @@ impl NodeView {
             cordoned: node.spec.unschedulable,
             in_maintenance,
             not_ready_since,
+            down_since_maintenance: in_maintenance && !is_ready,
             ready_from,
         }
     }
@@ -112,7 +115,8 @@ impl NodeView {
     /// The same view with the instants at which the operator itself saw the node become Ready and
     /// NotReady: the node's clock may be wrong. If it is behind, the pods of the node would be
     /// deleted regardless of the limits; if it is ahead, a node that joins would seem to have
-    /// failed after it got its pod.
+    /// failed after it got its pod. And with what it went down for: a node that is rebooted may be
+    /// Ready some time after its maintenance is over.
     #[must_use]
     pub(crate) fn after(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         if let Some(before) = before.filter(|before| before.uid == self.uid) {
@@ -120,6 +124,7 @@ impl NodeView {
                 *since = before.not_ready_since.unwrap_or(now);
             }
             let is_ready = self.not_ready_since.is_none();
+            self.down_since_maintenance |= before.down_since_maintenance && !is_ready;
             // Truncated to a whole second, as the creation of a pod is: otherwise a pod created
             // within that second would seem to be older.
             let seen = is_ready.then(|| now.trunc_subsecs(0));
@@ -187,6 +192,25 @@ mod tests {
         for type_ in ["MaintenancePlanned", "Drained", "MemoryPressure"] {
             assert!(!with(type_, "True"), "{type_}");
         }
+    }
+
+    #[test]
+    fn a_node_that_went_down_in_maintenance_is_down_for_that_until_it_is_ready() {
+        let seen = |ready: &str, maintained: &str, before: Option<&NodeView>| {
+            let conditions = json!([{"type": "Ready", "status": ready},
+                {"type": "MaintenanceInProgress", "status": maintained}]);
+            let value = json!({"metadata": {"uid": "u"}, "status": {"conditions": conditions}});
+            node(value, 100).after(before, at(100))
+        };
+        let drained = seen("True", "True", None);
+        assert!(!drained.down_since_maintenance);
+        let down = seen("False", "True", Some(&drained));
+        let boots = seen("False", "False", Some(&down));
+        let boots = seen("Unknown", "False", Some(&boots));
+        assert!(down.down_since_maintenance && boots.down_since_maintenance);
+        let up = seen("True", "False", Some(&boots));
+        let fails = seen("False", "False", Some(&up));
+        assert!(!up.down_since_maintenance && !fails.down_since_maintenance);
     }
 
     #[test]

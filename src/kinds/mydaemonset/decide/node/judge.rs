@@ -300,7 +300,8 @@ impl NodeState<'_> {
     /// How the node failed soon after it got the newest revision, if it did: what its pod shows, or
     /// one of the words above.
     fn failure(&self, input: &RolloutInput<'_>) -> Option<&str> {
-        let joins = self.node?.ready_from.is_none();
+        let node = self.node?;
+        let is_excused = node.ready_from.is_none() || node.down_since_maintenance;
         let window = window(input)?;
         let now = input.now;
         self.canaries().find_map(|pod| {
@@ -314,7 +315,7 @@ impl NodeState<'_> {
             // node may have gone NotReady before the pod existed.
             let went_down = |since| since >= pod.created + WHOLE_SECOND && soon(since);
             let silent = self.silent_since();
-            let silent = silent.filter(|since| !joins && went_down(*since));
+            let silent = silent.filter(|since| !is_excused && went_down(*since));
             if silent.is_some_and(|since| since + SILENCE <= now) {
                 return Some(NOT_READY);
             }

@@ -1822,6 +1822,12 @@ fn a_node_that_goes_not_ready_counts_at_once_and_a_stop_for_it_ends_with_it() {
         "its pod still claims to be Ready"
     );
     assert_eq!(decision.next, Some(at(NOW + 10)));
+    // A reboot in maintenance says nothing, also if that is over before the node is up.
+    world.nodes[0] = NodeView {
+        down_since_maintenance: true,
+        ..not_ready("a", 15)
+    };
+    assert!(!world.decide().observed.auto_paused);
     world.nodes[0] = not_ready("a", 15);
     let observed = world.decide().observed;
     let failed = |name: &str, reason: &str| FailedNode {
