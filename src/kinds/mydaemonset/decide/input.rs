@@ -135,6 +135,11 @@ impl<'a> RolloutInput<'a> {
         self.domains.filter(|_| is_next)
     }
 
+    /// Whether a user has the roll-out go on in spite of nodes that fail.
+    pub(super) fn accepts_failures(&self) -> bool {
+        self.resumed || self.strategy.auto_pause.is_none()
+    }
+
     /// Whether the newest revision is to take the place of another one.
     fn is_rolled_out(&self) -> bool {
         let revisions = &self.revisions;

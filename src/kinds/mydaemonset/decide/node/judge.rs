@@ -113,7 +113,18 @@ impl NodeState<'_> {
             return is_free;
         }
         let joined = self.node.is_some_and(|node| self.joined(node, input));
-        !joined && !self.is_left_out(input)
+        let is_accepted = input.accepts_failures() && self.fails(input);
+        !joined && !is_accepted && !self.is_left_out(input)
+    }
+
+    /// Whether a pod of the newest revision that replaced an available one has ended, crashes, or was not Ready in time,
+    /// however long ago it was created.
+    fn fails(&self, input: &RolloutInput<'_>) -> bool {
+        let is_over = |at: DateTime<Utc>| at <= input.now;
+        self.canaries().any(|pod| {
+            let crashes = pod.ended.is_some() || crashes_from(pod).is_some_and(is_over);
+            (crashes && !pod.disrupted) || deadline(pod, input).is_some_and(is_over)
+        })
     }
 
     /// Flags how far the roll-out is on the node, and whether it waits for it.

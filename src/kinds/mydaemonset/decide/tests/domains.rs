@@ -342,3 +342,31 @@ fn a_roll_out_stops_where_only_failed_nodes_keep_it_from_the_next_domain() {
     assert!(!decision.observed.auto_paused);
     assert_eq!(deleted(&decision), NOTHING);
 }
+
+#[test]
+fn where_failures_do_not_stop_it_a_domain_is_not_waited_for_because_of_failed_nodes() {
+    for is_resumed in [true, false] {
+        let mut world = zones(&["b"]);
+        world.resumed = is_resumed;
+        world.strategy.auto_pause = world.strategy.auto_pause.filter(|_| is_resumed);
+        world.put(crashing("b1", "new"));
+        assert_eq!(world.steps(), ["b2"], "{is_resumed}");
+        world.put(ready("b2", "new"));
+        let late = PodView {
+            created: at(NOW - 600),
+            unready_since: Some(at(NOW - 600)),
+            ..pod("b1", "new")
+        };
+        for fails in [crashing("b1", "new"), failed("b1", "new", 5, 0), late] {
+            world.put(fails.clone());
+            assert_eq!(world.steps(), ["a1", "a2", "a3"], "{fails:?}");
+        }
+        let starting = PodView {
+            created: at(NOW - 599),
+            unready_since: Some(at(NOW - 599)),
+            ..pod("b1", "new")
+        };
+        world.put(starting);
+        assert_eq!(world.steps(), NOTHING, "it may work");
+    }
+}

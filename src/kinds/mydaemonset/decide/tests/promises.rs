@@ -503,7 +503,8 @@ impl Case<'_> {
 
     /// Whether its domain is not finished because of the node: a roll-out may touch it, and it does not have an available
     /// pod of the newest revision and no other. Not so if it joined, is held by the partition, is in maintenance, has been
-    /// NotReady for a minute, or has the newest revision and was unavailable long before that.
+    /// NotReady for a minute, or has the newest revision and was unavailable long before that; nor if the newest revision
+    /// fails there, and a user has the roll-out go on in spite of that.
     fn is_open(&self, node: &NodeView) -> bool {
         let is_excluded = self.is_excluded(node);
         let newest = self.eligibility(self.update, node);
@@ -526,7 +527,19 @@ impl Case<'_> {
             Eligibility::Keep | Eligibility::Leave => false,
         };
         let dark = counts && node.ready_from.is_some() && !self.is_served(node);
-        !(self.joined(node) || dark && self.is_forgiven(node))
+        let is_accepted = self.resumed && self.fails(node);
+        !(self.joined(node) || is_accepted || dark && self.is_forgiven(node))
+    }
+
+    /// Whether a pod of the newest revision that replaced an available one has ended, crashes, or was not Ready in time.
+    fn fails(&self, node: &NodeView) -> bool {
+        self.on(node).any(|pod| {
+            let of_new = !pod.deleting && pod.revision == self.update;
+            let deadline = pod.created + self.strategy.progress_deadline;
+            let late = pod.unready_since.is_some_and(|since| since <= deadline);
+            let fails = pod.ended.is_some() || pod.restarts > 1 || (late && self.now >= deadline);
+            of_new && pod.predecessor == Predecessor::Available && fails
+        })
     }
 
     /// Whether the node is of a domain that waits for another one, and its old pod was not taken before.
