@@ -92,7 +92,7 @@ pub(super) struct Tally {
     pub(super) open: usize,
     /// Those of them that are still to get the newest revision.
     pub(super) behind: usize,
-    /// Those of them that failed with it.
+    /// Those of them that failed with it, and are Ready.
     pub(super) failed: usize,
 }
 

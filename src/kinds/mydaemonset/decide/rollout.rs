@@ -365,7 +365,8 @@ impl RolloutState {
         let nodes = self.entries.iter().filter_map(|(name, entry)| {
             let node = entry.on_node.node.as_deref()?;
             let has = |flag: NodeFlag| entry.verdict.flags.has_nth(flag as usize);
-            let is_done = has(NodeFlag::Done) && node.not_ready_since.is_none();
+            let is_ready = node.not_ready_since.is_none();
+            let is_done = has(NodeFlag::Done) && is_ready;
             let is_open = !is_done && {
                 let is_free = from.as_ref().is_none_or(|from| name < from);
                 let node_state = NodeState::new(name, &entry.on_node, Stance::default(), input);
@@ -376,7 +377,8 @@ impl RolloutState {
                 updated: (has(NodeFlag::Base) && has(NodeFlag::Updated)).into(),
                 open: is_open.into(),
                 behind: (is_open && has(NodeFlag::Behind)).into(),
-                failed: (is_open && has(NodeFlag::FailedCanary)).into(),
+                // One that is not Ready is back soon, or left out.
+                failed: (is_open && is_ready && has(NodeFlag::FailedCanary)).into(),
             };
             Some((node, tally))
         });

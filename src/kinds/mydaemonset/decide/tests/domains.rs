@@ -344,6 +344,26 @@ fn a_roll_out_stops_where_only_failed_nodes_keep_it_from_the_next_domain() {
 }
 
 #[test]
+fn a_node_that_is_not_ready_for_a_moment_does_not_stop_it_at_the_end_of_a_domain() {
+    let mut world = zones(&["b"]);
+    world.put(PodView {
+        created: at(NOW - 100),
+        ..pod("b1", "new")
+    });
+    world.put(ready("b2", "new"));
+    let cases: [(i64, &[&str]); 2] = [(59, NOTHING), (60, &["a1", "a2", "a3"])];
+    for (seconds, steps) in cases {
+        world.on("b1").not_ready_since = Some(at(NOW - seconds));
+        let decision = world.decide();
+        assert_eq!(
+            (decision.observed.failed, decision.observed.auto_paused),
+            (1, false)
+        );
+        assert_eq!(world.steps(), steps);
+    }
+}
+
+#[test]
 fn where_failures_do_not_stop_it_a_domain_is_not_waited_for_because_of_failed_nodes() {
     for is_resumed in [true, false] {
         let mut world = zones(&["b"]);

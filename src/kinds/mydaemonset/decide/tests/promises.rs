@@ -893,7 +893,9 @@ impl Case<'_> {
         };
         let fails = |node: &NodeView| touched(&node) && self.on(node).any(|pod| fails(node, pod));
         // If nothing else is left in a domain, the next one would wait for ever.
-        let is_stuck = self.turn().is_some() && self.open_in_turn().all(fails);
+        // One that is not Ready is left out within a minute.
+        let lasts = |node: &NodeView| node.not_ready_since.is_none() && fails(node);
+        let is_stuck = self.turn().is_some() && self.open_in_turn().all(lasts);
         let failing = self.nodes.iter().filter(|node| fails(node));
         // A canary that fails is enough.
         let limit = self.canaries.map_or(limit, |_| 1);
