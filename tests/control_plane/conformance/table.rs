@@ -1,0 +1,223 @@
+//! The table of conformance: `crates/simulated-apiserver/conformance.tsv`, and the page that shows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::checkout;
+
+const TABLE: &str = "crates/simulated-apiserver/conformance.tsv";
+const PAGE: &str = "crates/simulated-apiserver/CONFORMANCE.md";
+const NOT_RUN: &str = "not run";
+const INTRODUCTION: &str = "\
+# Conformance
+How the simulated API server compares with the API server of each release of Kubernetes, on a control plane built from
+its Go modules. The same requests go to both, and a row compares all their answers:
+- **same**: equal codes and bodies, and equal events of watches;
+- **other text**: a Status has another message, and all else is equal;
+- **differs**: more is different;
+- **not run**: unknown.
+
+Rows of an area are one script, so a difference can show in the rows after it as well. UIDs, resourceVersions and
+continue tokens are compared by when they change; times, managedFields and most fields of pods are not compared.
+
+Written by `tests/control_plane/conformance` of the repository. Do not edit.
+
+";
+
+/// How all answers to the requests of a row compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verdict {
+    Same,
+    OtherText,
+    Differs,
+}
+
+impl Verdict {
+    pub(super) fn of(real: &Value, simulated: &Value) -> Self {
+        let (mut one, mut other) = (real.clone(), simulated.clone());
+        if one == other {
+            return Self::Same;
+        }
+        remove_messages(&mut one, false);
+        remove_messages(&mut other, false);
+        if one == other {
+            Self::OtherText
+        } else {
+            Self::Differs
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::OtherText => "other text",
+            Self::Differs => "differs",
+        }
+    }
+}
+
+/// Removes the messages of each Status, and of its causes.
+fn remove_messages(value: &mut Value, in_status: bool) {
+    match value {
+        Value::Object(fields) => {
+            let in_status = in_status || fields.get("kind").is_some_and(|kind| kind == "Status");
+            if in_status {
+                fields.remove("message");
+            }
+            for value in fields.values_mut() {
+                remove_messages(value, in_status);
+            }
+        }
+        Value::Array(items) => {
+            for value in items {
+                remove_messages(value, in_status);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a run found of a behaviour.
+pub(super) struct Row {
+    area: &'static str,
+    behaviour: &'static str,
+    pub(super) verdict: Verdict,
+    /// For people.
+    pub(super) differences: String,
+}
+
+impl Row {
+    pub(super) fn new(area: &'static str, behaviour: &'static str) -> Self {
+        Self {
+            area,
+            behaviour,
+            verdict: Verdict::Same,
+            differences: String::new(),
+        }
+    }
+}
+
+/// The table with what a run found, in the column of its release. Of other releases, it keeps what it has.
+fn updated(table: &str, release: &str, found: &[Row]) -> String {
+    let mut lines = table
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<&str>>());
+    let head = lines.next().unwrap();
+    let mut releases: BTreeSet<&str> = head[2..].iter().copied().collect();
+    let mut known = BTreeMap::new();
+    for line in lines {
+        for (of, cell) in head.iter().zip(&line).skip(2) {
+            known.insert((line[0], line[1], *of), *cell);
+        }
+    }
+    releases.insert(release);
+    let releases: Vec<&str> = releases.into_iter().collect();
+    let mut text = format!("area\tbehaviour\t{}\n", releases.join("\t"));
+    for row in found {
+        let cells = releases.iter().map(|of| {
+            let cell = known.get(&(row.area, row.behaviour, *of)).copied();
+            if *of == release {
+                row.verdict.as_str()
+            } else {
+                cell.unwrap_or(NOT_RUN)
+            }
+        });
+        let line: Vec<&str> = [row.area, row.behaviour].into_iter().chain(cells).collect();
+        text.push_str(&line.join("\t"));
+        text.push('\n');
+    }
+    text
+}
+
+/// The page that shows the table.
+fn page(table: &str) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for (number, line) in table.lines().enumerate() {
+        let cells: Vec<&str> = line.split('\t').collect();
+        writeln!(page, "| {} |", cells.join(" | ")).unwrap();
+        if number == 0 {
+            writeln!(page, "|{}", "---|".repeat(cells.len())).unwrap();
+        }
+    }
+    page
+}
+
+/// Fails unless the table has what a run found on this release. With UPDATE=1, writes it there, and the page.
+pub(super) fn hold(release: &str, found: &[Row]) {
+    let (table, shown) = (checkout().join(TABLE), checkout().join(PAGE));
+    let mut recorded = fs::read_to_string(&table).unwrap();
+    let updated = updated(&recorded, release, found);
+    if env::var_os("UPDATE").is_some() {
+        fs::write(&table, &updated).unwrap();
+        fs::write(&shown, page(&updated)).unwrap();
+        recorded.clone_from(&updated);
+    }
+    let known: BTreeSet<&str> = recorded.lines().collect();
+    let changed: Vec<String> = updated
+        .lines()
+        .skip(1)
+        .zip(found)
+        .filter(|(line, _)| !known.contains(line))
+        .map(|(line, row)| format!("{line}\n{}", row.differences))
+        .collect();
+    assert!(
+        updated == recorded,
+        "{TABLE} has other rows, or {release} is not as its column has it: repair the simulation, or write what is so \
+         with UPDATE=1 and T=conformance::\n{}",
+        changed.join("\n")
+    );
+    let shown = fs::read_to_string(&shown).unwrap();
+    assert!(
+        shown == page(&recorded),
+        "{PAGE} does not show {TABLE}: UPDATE=1 make test T=conformance:: writes it"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_writes_the_column_of_its_release_alone() {
+        let table = "area\tbehaviour\t1.34\t1.36\na\tgone\tsame\tsame\na\tkept\tnot run\tdiffers\n";
+        let found = [
+            Row::new("a", "new"),
+            Row {
+                verdict: Verdict::OtherText,
+                ..Row::new("a", "kept")
+            },
+        ];
+        assert_eq!(
+            updated(table, "1.35", &found),
+            "area\tbehaviour\t1.34\t1.35\t1.36\n\
+             a\tnew\tnot run\tsame\tnot run\n\
+             a\tkept\tnot run\tother text\tdiffers\n"
+        );
+        assert_eq!(
+            updated(table, "1.34", &found),
+            "area\tbehaviour\t1.34\t1.36\na\tnew\tsame\tnot run\na\tkept\tother text\tdiffers\n"
+        );
+    }
+
+    #[test]
+    fn only_the_message_of_a_status_is_text() {
+        let answer = |kind: &str, message: &str, code: u16| {
+            json!({"code": code, "answer": {"kind": kind, "message": message, "details": {
+                "causes": [{"reason": "x", "message": message}],
+            }}})
+        };
+        let of = |one: Value, other: Value| Verdict::of(&one, &other);
+        let status = |message, code| answer("Status", message, code);
+        assert_eq!(of(status("a", 409), status("a", 409)), Verdict::Same);
+        assert_eq!(of(status("a", 409), status("b", 409)), Verdict::OtherText);
+        assert_eq!(of(status("a", 409), status("a", 422)), Verdict::Differs);
+        let pod = |message| answer("Pod", message, 200);
+        assert_eq!(of(pod("a"), pod("b")), Verdict::Differs);
+    }
+}
