@@ -22,6 +22,7 @@ mod make;
 mod manifests;
 mod pages;
 mod pictures;
+mod public_api;
 mod start_up;
 mod sweep;
 mod texts;
