@@ -210,7 +210,8 @@ fn without_namespaces_of_policies(all: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn another_namespace_reaches_every_text_of_every_component() {
-    let cluster = cluster().await;
+    // A test that removes the configurations meanwhile would have the dry run fail.
+    let (cluster, _turn) = (cluster().await, turn().await);
     // `namespaced` has Roles in other namespaces, which kustomize would move too: README.md there.
     let mut names = component_names();
     names.retain(|name| !["namespaced", "cert-manager-metrics"].contains(&name.as_str()));
