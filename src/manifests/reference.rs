@@ -19,8 +19,7 @@ pub(super) fn page(crd: &Value) -> String {
     let _ = write!(
         page,
         "# {kind}: the fields\n{}\n\n\
-         `apiVersion: {}/{}`, `kind: {kind}`. The same, at the command line: \
-         `kubectl explain {}.{}`. Beside these, every object has `metadata`.\n",
+         `apiVersion: {}/{}`, `kind: {kind}`. Also: `kubectl explain {}.{}`.\n",
         described(schema),
         text(&spec["group"]),
         text(&version["name"]),
@@ -29,32 +28,31 @@ pub(super) fn page(crd: &Value) -> String {
     );
     for part in ["spec", "status"] {
         let schema = &schema["properties"][part];
-        let _ = write!(
-            page,
-            "\n## {part}\n{}\n\n| field | type | meaning |\n|---|---|---|\n",
-            described(schema)
-        );
+        let _ = write!(page, "\n## {part}\n{}\n\n", described(schema));
         fields("", schema, &mut page);
     }
-    page += "\n## Columns of kubectl get\n| column | field | meaning |\n|---|---|---|\n";
-    for column in list(&version["additionalPrinterColumns"]) {
-        let wide = if column["priority"].as_i64() > Some(0) {
-            " (with `-o wide`)"
-        } else {
-            ""
-        };
-        let _ = writeln!(
-            page,
-            "| {}{wide} | `{}` | {} |",
-            text(&column["name"]),
-            text(&column["jsonPath"]).trim_start_matches('.'),
-            described(column),
-        );
+    page += "\n## Columns of kubectl get\n";
+    let all = list(&version["additionalPrinterColumns"]);
+    let (wide, plain): (Vec<_>, Vec<_>) = all
+        .iter()
+        .partition(|column| column["priority"].as_i64() > Some(0));
+    let _ = writeln!(page, "{}.", columns(&plain));
+    if !wide.is_empty() {
+        let _ = writeln!(page, "\nWith `-o wide`: {}.", columns(&wide));
     }
     page
 }
 
-/// One row for each field below a schema, each followed by those within it.
+/// The columns, each with the field that it shows. The field's own line says what it means.
+fn columns(columns: &[&Value]) -> String {
+    let each = columns.iter().map(|column| {
+        let field = text(&column["jsonPath"]).trim_start_matches('.');
+        format!("{} `{field}`", text(&column["name"]))
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// One line for each field below a schema, each followed by those within it.
 fn fields(prefix: &str, schema: &Value, page: &mut String) {
     let none = Map::new();
     let properties = schema["properties"].as_object().unwrap_or(&none);
@@ -68,12 +66,15 @@ fn fields(prefix: &str, schema: &Value, page: &mut String) {
         };
         let _ = writeln!(
             page,
-            "| `{path}` | {} | {}{link} |",
+            "- `{path}` ({}): {}{link}",
             kind_of(property),
             described(property)
         );
-        fields(&format!("{path}."), property, page);
-        fields(&format!("{path}[]."), &property["items"], page);
+        // The fields of a condition are those of any kind.
+        if path != "conditions" {
+            fields(&format!("{path}."), property, page);
+            fields(&format!("{path}[]."), &property["items"], page);
+        }
     }
 }
 
@@ -105,11 +106,8 @@ fn is_kept_as_written(schema: &Value) -> bool {
     schema["x-kubernetes-preserve-unknown-fields"] == true && schema["properties"].is_null()
 }
 
-/// The description, formatted for a cell of a table.
 fn described(schema: &Value) -> String {
-    text(&schema["description"])
-        .replace('|', "\\|")
-        .replace('<', "&lt;")
+    text(&schema["description"]).replace('<', "&lt;")
 }
 
 fn text(value: &Value) -> &str {
@@ -134,11 +132,12 @@ mod tests {
             "versions": [{
                 "name": "v1",
                 "additionalPrinterColumns": [
-                    {"name": "SIZE", "jsonPath": ".spec.size", "description": "How big", "priority": 1},
+                    {"name": "AGE", "jsonPath": ".metadata.creationTimestamp"},
+                    {"name": "SIZE", "jsonPath": ".spec.size", "priority": 1},
                 ],
                 "schema": {"openAPIV3Schema": {"description": "A thing.", "properties": {
                     "spec": {"description": "What is wanted.", "properties": {
-                        "size": {"type": "integer", "description": "One of a | b."},
+                        "size": {"type": "integer", "description": "Below <n>."},
                         "share": {"x-kubernetes-int-or-string": true, "description": "S."},
                         "names": {"type": "array", "items": {"type": "string"}, "description": "N."},
                         "mode": {"type": "string", "enum": ["A", "B"], "description": "M."},
@@ -151,6 +150,9 @@ mod tests {
                         "seen": {"type": "array", "description": "Se.", "items": {"type": "object", "properties": {
                             "at": {"type": "string", "format": "date-time", "description": "When."},
                         }}},
+                        "conditions": {"type": "array", "description": "C.", "items": {"type": "object", "properties": {
+                            "type": {"type": "string", "description": "Ty."},
+                        }}},
                     }},
                 }}},
             }],
@@ -159,17 +161,19 @@ mod tests {
         for row in [
             "# Thing: the fields\nA thing.\n",
             "`apiVersion: example.com/v1`, `kind: Thing`",
-            "| `size` | integer | One of a \\| b. |",
-            "| `share` | integer or string | S. |",
-            "| `names` | list of string | N. |",
-            "| `mode` | `A`, `B` | M. |",
-            "| `template.labels` | map to string | L. |",
-            "| `template.spec` | object, kept as written | P. The fields: [Pod API](",
-            "| `seen` | list of object | Se. |",
-            "| `seen[].at` | instant | When. |",
-            "| SIZE (with `-o wide`) | `spec.size` | How big |",
+            "- `size` (integer): Below &lt;n>.\n",
+            "- `share` (integer or string): S.\n",
+            "- `names` (list of string): N.\n",
+            "- `mode` (`A`, `B`): M.\n",
+            "- `template.labels` (map to string): L.\n",
+            "- `template.spec` (object, kept as written): P. The fields: [Pod API](",
+            "- `seen` (list of object): Se.\n",
+            "- `seen[].at` (instant): When.\n",
+            "- `conditions` (list of object): C.\n",
+            "\nAGE `metadata.creationTimestamp`.\n\nWith `-o wide`: SIZE `spec.size`.\n",
         ] {
             assert!(page.contains(row), "{row} is not in\n{page}");
         }
+        assert!(!page.contains("conditions[]"), "{page}");
     }
 }

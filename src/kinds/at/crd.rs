@@ -100,60 +100,50 @@ use my_operator_runtime::reconcile::raw;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AtSpec {
-    /// When to start. Either an instant as of RFC 3339, such as 2026-04-12T10:12:00Z or
-    /// 2026-04-12T12:12:00.5+02:00; or now; or now + N UNIT, N being 1 to 999999 and UNIT one of
-    /// second, minute, hour, day, week (or their plurals), such as now + 5 minutes. A relative one
-    /// counts from the creation of the object, or from the update that last changed this text. An
-    /// instant in the past means at once. Required. Cannot be changed once the command has started.
+    /// When to start: an instant as of RFC 3339, such as 2026-04-12T10:12:00Z; now; or now + N UNIT, N being 1 to
+    /// 999999 and UNIT second, minute, hour, day or week (or a plural). Relative ones count from the creation, or
+    /// from the update that last changed this text. An instant in the past means at once. Required. Immutable once
+    /// started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
 
-    /// The command, given to the shell as one argument, so that quotes, pipes, variables and
-    /// several lines work. It reaches the shell exactly as it is written here: $(NAME) is the
-    /// shell's and not expanded by Kubernetes. At most 32768 bytes. Required. Cannot be changed
-    /// once the command has started.
+    /// The command, one argument of the shell, exactly as written: Kubernetes expands no $(NAME) in it. At most 32768
+    /// bytes. Required. Immutable once started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 
-    /// The image of the container that runs the command; it must hold the shell. An image given to
-    /// the container `at` of the template goes before this one. Default: bash:5.3. Cannot be
-    /// changed once the command has started.
+    /// Image of the container; it must have the shell. One given to the container `at` of the template wins. Default:
+    /// bash:5.3. Immutable once started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 
-    /// The program that gets the command as its last argument, and the arguments before it: 1 to 8
-    /// items. Use sh and -c for an image without bash. Default: bash and -c. Cannot be
-    /// changed once the command has started.
+    /// Program and arguments before the command, 1 to 8 items, such as sh and -c. Default: bash and -c. Immutable
+    /// once started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<Vec<String>>,
 
-    /// A pod template for everything else that the pod needs: environment, volumes, resources,
-    /// ServiceAccount, more containers. The command runs in its container named `at`, which is
-    /// added in first place when there is none. Not allowed here: command and args of that
-    /// container, nodeName, any restart policy but Never (sidecars excepted), and what the operator
-    /// sets itself. Default: none. Cannot be changed once the command has started.
+    /// A pod template for everything else. The command runs in its container `at`, which is added if missing. Not
+    /// allowed: command and args of that container, nodeName, a restartPolicy other than Never (except of sidecars),
+    /// and what the operator sets. Default: none. Immutable once started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 
-    /// Whether the start is held back. Has no effect once the command has started. Default: false.
+    /// Whether the start is held back. No effect once started. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
-    /// How many seconds after its instant the pod may still be released to start; later it is not
-    /// released at all, and the result is Missed. What a released pod waits for (a node, a volume,
-    /// an image) counts to activeDeadlineSeconds alone. 0 or more. Default: no limit, but 3600 when
-    /// ttlSecondsAfterFinished is set, so that a deleted and re-created object does not run its
-    /// command again.
+    /// Seconds after the instant in which the pod may be released to start, 0 or more; later, the result is Missed. A
+    /// released pod may still wait for a node or an image. Default: no limit; 3600 with ttlSecondsAfterFinished, so
+    /// that an object that is created again does not run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starting_deadline_seconds: Option<i64>,
 
-    /// How many seconds the pod may run before it is ended, the result being Failed with the
-    /// reason DeadlineExceeded. 1 or more. Default: no limit.
+    /// Seconds that the pod may run before it is ended, as Failed with reason DeadlineExceeded. 1 or more. Default:
+    /// no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_deadline_seconds: Option<i64>,
 
-    /// How many seconds after its end the object is deleted, and with it the pod and its logs. 0 or
-    /// more. Default: it is kept.
+    /// Seconds after its end until the object is deleted, with its pod and logs. 0 or more. Default: kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i64>,
 }
@@ -193,25 +183,23 @@ pub struct AtStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
-    /// The metadata.generation of the spec that this status speaks of.
+    /// The metadata.generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The instant that spec.schedule means, in UTC, with fractions of a second.
+    /// The instant of spec.schedule, in UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_time: Option<DateTime<Utc>>,
 
-    /// The name of the pod that runs the command.
+    /// Name of the pod that runs the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
 
-    /// The UID of the one pod that may run the command. Once it is recorded, no other pod of this
-    /// object is ever released.
+    /// UID of the one pod that may run the command; no other is ever released.
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 
-    /// The UID of a pod that was created and is deleted without having run, since it was made from
-    /// another spec or is not to start now. No operator releases it any more.
+    /// UID of a pod that is deleted without having run, since it is of another spec or is not to start now.
     #[serde(
         default,
         rename = "discardedPodUID",
@@ -219,28 +207,24 @@ pub struct AtStatus {
     )]
     pub discarded_pod_uid: Option<String>,
 
-    /// The metadata.generation of which a dry run of the pod succeeded, before the command is due. While
-    /// one is refused, the condition PodAccepted says why.
+    /// The metadata.generation whose pod passed a dry run before it was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run_generation: Option<i64>,
 
-    /// When the pod was first seen without the operator's gate, and so was released to run, by the
-    /// operator's clock; if the operator was away, the time that the pod itself has. It is written at
-    /// most 2 seconds after that, in a burst 5 minutes, unless calls for the object fail. The pod may
-    /// have to be scheduled and its image pulled after its release.
+    /// When the pod was first seen without the operator's gate, released to run; it may still wait for a node or an
+    /// image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
 
-    /// When it was over: the end of the container where that is known.
+    /// When it was over: the end of the container, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<DateTime<Utc>>,
 
-    /// From scheduledTime to startTime, in milliseconds: until the release of the pod, not until its
-    /// container ran.
+    /// Milliseconds from scheduledTime to startTime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness_milliseconds: Option<i64>,
 
-    /// The same as text, such as 21ms, 1.2s, 3m5s or 4h.
+    /// latenessMilliseconds as text, such as 1.2s or 3m5s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<String>,
 
@@ -249,35 +233,29 @@ pub struct AtStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Ending>,
 
-    /// The exit code of the command, where it ran to an end.
+    /// Exit code of the command, if it ran to an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 
-    /// The number of the signal that ended the command: as the container runtime reports it, or as
-    /// an exit code of 128 + N says it by the convention of shells.
+    /// Number of the signal that ended the command, by the container runtime or by an exit code of 128 + N.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
 
-    /// Why it ended as it did, in one word: Completed, Error, OOMKilled, DeadlineExceeded, Evicted,
-    /// StartingDeadlineExceeded, NeverStarted, PodLost, or another word of the kubelet's. Before
-    /// that, what keeps it from starting or its pod from running, if anything does: NameConflict,
-    /// PodRefused, CreateFailed, PodTerminating, PodAltered, ReleaseRefused, ReleaseFailed,
-    /// DeleteRefused, Unschedulable, ImagePullBackOff, NodeNotReady.
+    /// Why it ended, in a word: Completed, Error, OOMKilled, DeadlineExceeded, Evicted, StartingDeadlineExceeded,
+    /// NeverStarted, PodLost, or the kubelet's. Before that, what it waits for: NameConflict, PodRefused,
+    /// CreateFailed, PodTerminating, PodAltered, ReleaseRefused, ReleaseFailed, DeleteRefused, Unschedulable,
+    /// ImagePullBackOff, NodeNotReady.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// What the command wrote to /dev/termination-log or, when it failed without, the end of its
-    /// output; else a sentence about the end, or about what keeps it from starting or running. At
-    /// most 1024 bytes.
+    /// What the command wrote to /dev/termination-log, or if it failed without, the end of its output; else why it
+    /// ended or what it waits for. At most 1024 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// What was observed, by type. Accepted: the spec is valid. PodAccepted, only while False: it is not
-    /// due yet, and the API server refuses its pod in a dry run. Started: the pod was seen released
-    /// (when False, the reason says what keeps it; Unknown, the pod was gone before that was seen).
-    /// Complete: it succeeded. Failed: it ended in any other way. Finished: it ended. Reconciling: it
-    /// is due or running. FailureTarget: it is decided how it ends, and its pod is deleted first.
-    /// Stalled: it needs attention. The last six are there only while True.
+    /// Accepted: the spec is valid. PodAccepted, only while False: a dry run of its pod was refused. Started: the pod
+    /// was seen released (Unknown: it was gone before). Only while True: Complete (it succeeded), Failed, Finished
+    /// (either), Reconciling (due or running), FailureTarget (its pod is deleted first), Stalled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

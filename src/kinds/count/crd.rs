@@ -55,15 +55,13 @@ use my_operator_runtime::reconcile::raw;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CountSpec {
-    /// The pods that are counted: those in the namespace whose label app or app.kubernetes.io/name
-    /// has this value. A pod with both counts once. A label value: at most 63 letters, digits, '-',
-    /// '_' and '.', with a letter or digit first and last. Required.
+    /// Label value of the pods that are counted: those with it in the label app or app.kubernetes.io/name, or both.
+    /// Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
-    /// How many of these pods should be ready, neither fewer nor more. A pod is ready while its
-    /// phase is Running, its condition Ready is True, and it is not being deleted. 0 to 2147483647.
-    /// Required.
+    /// How many of them should be ready, no more and no fewer, 0 to 2147483647. Ready are those that run, have the
+    /// condition Ready, and are not being deleted. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<i64>,
 }
@@ -72,21 +70,20 @@ pub struct CountSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CountStatus {
-    /// The metadata.generation of the spec that this status speaks of.
+    /// The metadata.generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// How many ready pods there are. A change of the pods shows after a second, so that a burst of
-    /// changes shows as one. Absent while the spec is invalid.
+    /// How many are ready, a second late. Absent while the spec is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<i64>,
 
-    /// Whether there are exactly spec.count ready pods. False while the spec is invalid.
+    /// Whether exactly spec.count are ready. False while the spec is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
 
-    /// What was observed, by type. Accepted: the spec is valid. Healthy: there are exactly
-    /// spec.count ready pods; else the reason is TooFewPods, TooManyPods or Invalid.
+    /// Accepted: the spec is valid. Healthy: exactly spec.count pods are ready; else the reason is TooFewPods,
+    /// TooManyPods or Invalid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

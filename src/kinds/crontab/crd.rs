@@ -99,27 +99,24 @@ use my_operator_runtime::reconcile::condition::Condition;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CronTabSpec {
-    /// When to run, as a CronJob has it: minute (0-59), hour (0-23), day of month (1-31), month
-    /// (1-12 or jan-dec) and day of week (0-6 or sun-sat), each a list of values, ranges and steps
-    /// such as 0,30 or 9-17 or */5, with * or ? for any; or @hourly, @daily, @midnight, @weekly,
-    /// @monthly, @yearly, @annually; or @every and a time span such as @every 1h30m. When both days
-    /// are restricted, either will do. At most 1024 bytes; no time zone (see timeZone), no seconds,
-    /// no days that never come. Default: 5 0 * * *, five past midnight.
+    /// When to run: minute, hour, day of month, month and day of week, as in a CronJob, such as */30 9-17 * *
+    /// mon-fri; @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually; or @every 1h30m. If both days
+    /// are restricted, either will do. At most 1024 bytes, no time zone, no seconds, no days that never come.
+    /// Default: 5 0 * * *.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron_spec: Option<String>,
 
-    /// The image of the container, such as busybox:1.37. Required.
+    /// Image of the container, such as busybox:1.37. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 
-    /// How many pods each run has, at a time and in all, 1 to 10; kubectl scale sets it too. A run
-    /// that has begun keeps its number. Default: 1.
+    /// Pods of each run, at a time and in all, 1 to 10; kubectl scale sets it too. A run that has begun keeps its
+    /// number. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: Option<i32>,
 
-    /// The time zone by whose clocks cronSpec goes, by its name in the IANA database, such as
-    /// Europe/Berlin, letter for letter. Default: Etc/UTC.
+    /// Time zone of cronSpec, by its IANA name, such as Europe/Berlin. Default: Etc/UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
 
@@ -127,9 +124,8 @@ pub struct CronTabSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
-    /// The program that is run and its arguments, as in any container: $(NAME) stands for an
-    /// environment variable, and $$ for a $. At most 256 items of at most 32768 bytes each. Default:
-    /// what the image says.
+    /// Program and arguments, as in any container: $(NAME) stands for an environment variable. At most 256 items of
+    /// at most 32768 bytes each. Default: the image's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
 }
@@ -138,20 +134,19 @@ pub struct CronTabSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CronTabStatus {
-    /// The metadata.generation of the spec that this status speaks of.
+    /// The metadata.generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// How many pods the next run has, as the CronJob says.
+    /// Pods of the next run, as the CronJob says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 
-    /// When the next run is due. Absent when none is: suspended, the spec is not accepted, the CronJob is
-    /// not as it should be (see the condition Degraded), or no day within five years fits.
+    /// When the next run is due. Absent if none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_schedule_time: Option<DateTime<Utc>>,
 
-    /// When the last run was due that was started.
+    /// When the last run that was started was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_schedule_time: Option<DateTime<Utc>>,
 
@@ -159,9 +154,8 @@ pub struct CronTabStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<i32>,
 
-    /// What was observed, by type. Accepted: the spec is valid. Ready: the CronJob is as the spec
-    /// says, and a next run is due (when False, the reason is Suspended, NeverDue or what is in the
-    /// way). Degraded: the CronJob cannot be made or put right, and the reason says why.
+    /// Accepted: the spec is valid. Ready: the CronJob is as the spec says, and a next run is due. Degraded: the
+    /// CronJob cannot be created or corrected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

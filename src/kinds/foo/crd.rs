@@ -61,15 +61,12 @@ const UNAPPROVED: &str = "unapproved, experimental-only: this is the kind of kub
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FooSpec {
-    /// The name of the Deployment that is made and kept in the namespace of the Foo: a DNS label, at
-    /// most 63 lower case letters, digits and hyphens, a hyphen neither first nor last. Required.
-    /// When it is changed, the Deployment of the new name is made and the one of the old name is
-    /// deleted. A Deployment of that name that is not this Foo's is left alone, and so is the one
-    /// of the old name until the new one can be made.
+    /// Name of the Deployment, a DNS label of at most 63 characters. Required. If it changes, the old Deployment is
+    /// deleted once the new one can be created; a Deployment that is not this Foo's is left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment_name: Option<String>,
 
-    /// How many pods the Deployment has, 1 to 10. Default: 1.
+    /// Pods of the Deployment, 1 to 10. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 }
@@ -78,18 +75,16 @@ pub struct FooSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FooStatus {
-    /// The metadata.generation of the spec that this status speaks of.
+    /// The metadata.generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// How many pods of the Deployment are available, as the Deployment itself counts them. 0 while
-    /// there is no Deployment of this Foo.
+    /// Available pods of the Deployment, 0 without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
 
-    /// What was observed, by type. Accepted: the spec is valid. Available: the Deployment has all its
-    /// pods, and they are available. Degraded: something keeps the Deployment from being as the spec
-    /// says, and the message says what it is.
+    /// Accepted: the spec is valid. Available: the Deployment has all its pods, and they are available. Degraded:
+    /// something keeps the Deployment from being as the spec says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

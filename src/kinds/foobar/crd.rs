@@ -81,26 +81,22 @@ use my_operator_runtime::reconcile::condition::Condition;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FooBarSpec {
-    /// What the command finds in its environment as FOO, exactly as it is written here: a
-    /// $(NAME) in it is not expanded. At most 32768 bytes, no NUL character. Default: none, and FOO
-    /// is empty then.
+    /// Value of the environment variable FOO, exactly as written: no $(NAME) is expanded. At most 32768 bytes, no
+    /// NUL. Default: empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foo: Option<String>,
 
-    /// What the command finds in its environment as BARZ. It is a text, so "false", "1" and the like
-    /// need quotes in YAML. The rules of foo hold for it. Default: none, and BARZ is empty then.
+    /// Value of the environment variable BARZ, by the rules of foo. It is text: quote "false" and "1" in YAML.
+    /// Default: empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barz: Option<String>,
 
-    /// The command, given to sh -c as one argument, so that quotes, pipes, variables and several
-    /// lines work: echo "$FOO" prints foo. It reaches the shell exactly as it is written here:
-    /// $(NAME) is the shell's and not expanded by Kubernetes. At most 32768 bytes, no NUL
-    /// character. Required.
+    /// The command, one argument of sh -c, exactly as written: Kubernetes expands no $(NAME) in it. At most 32768
+    /// bytes, no NUL. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 
-    /// The image of the container that runs the command; it must hold sh, and work for a user that
-    /// is not root. Default: bash:5.3.
+    /// Image of the container; it must have sh, and work without root. Default: bash:5.3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 }
@@ -134,30 +130,26 @@ pub struct FooBarStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
-    /// The metadata.generation of the spec that this status speaks of. If it is behind the object's
-    /// own, the rest is that of an earlier run.
+    /// The metadata.generation that this status is about. If it is behind the object's, the rest is of an earlier
+    /// run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The name of the Job that runs the command: the object's own, a hyphen, and the generation.
+    /// Name of the Job: the object's, a hyphen, and the generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_name: Option<String>,
 
-    /// The UID of the one Job that may run the command for this generation. Once it is recorded no
-    /// other Job is made for it, whatever becomes of this one.
+    /// UID of the one Job that may run this generation; no other is created for it.
     #[serde(default, rename = "jobUID", skip_serializing_if = "Option::is_none")]
     pub job_uid: Option<String>,
 
-    /// The exit code of the command, where it ran to an end that was seen.
+    /// Exit code of the command, if its end was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 
-    /// What was observed, by type. Accepted: the spec is valid; nothing is run for one that is not,
-    /// and phase, jobName and exitCode stay those of the run before.
-    /// Complete: the command of this generation ended with exit code 0; while False, the reason says
-    /// how far it is. Failed: it ended otherwise, or its end was not seen (reason JobLost); there only
-    /// while True. Degraded: something keeps the Job from being made or from running, which the reason
-    /// names, such as `JobExists`; the message says what it is.
+    /// Accepted: the spec is valid; if not, nothing runs, and phase, jobName and exitCode stay those of the run
+    /// before. Complete: the command ended with exit code 0. Failed, only while True: it ended otherwise, or its end
+    /// was not seen. Degraded: the Job cannot be created or run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -81,15 +81,12 @@ pub struct MemcachedSpec {
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub size: Option<i32>,
 
-    /// The image of the servers; it must hold the program memcached, which is run as user 1001.
-    /// Default: memcached:1.4.36-alpine.
+    /// Image of the servers; it must have memcached, which runs as user 1001. Default: memcached:1.4.36-alpine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 
-    /// How much memory each server may use for its items, in MiB, 2 to 1048576; a server takes some
-    /// more for its connections and itself. Default: not set, which is 64 for any image but the
-    /// default one. That one is then started with -m=64, as its original was, which it reads as no
-    /// limit at all.
+    /// MiB for the items of each server, 2 to 1048576. Default: 64; with the default image no limit, as it reads
+    /// -m=64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<i64>,
 }
@@ -102,7 +99,7 @@ pub struct MemcachedStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// How many pods the Deployment has, those of an earlier spec included.
+    /// Pods of the Deployment, those of an earlier spec included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 
@@ -110,27 +107,25 @@ pub struct MemcachedStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
 
-    /// How many of them have been ready for the minReadySeconds of the Deployment.
+    /// How many of them are available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
 
-    /// How many pods are of the present spec.
+    /// How many of them are of the present spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
 
-    /// The labels of the pods, written as a selector. A HorizontalPodAutoscaler finds them by it.
+    /// Labels of the pods as a selector, for a HorizontalPodAutoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
 
-    /// The names of the pods, sorted. Pods that have ended or are being deleted are left out. Of more
-    /// than 1000 pods the first 1000 are named.
+    /// Names of the pods, sorted, without those that have ended or are being deleted; the first 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
 
-    /// Accepted: the spec is valid. Available: as many servers are available as the
-    /// Deployment promises during a change. Progressing: a change has not reached every server.
-    /// Degraded: a Deployment of that name is another object's, or the API server refuses the
-    /// Deployment or its pods, or a change does not get on.
+    /// Accepted: the spec is valid. Available: as many servers are available as the Deployment promises. Progressing:
+    /// a change has not reached every server. Degraded: the Deployment's name is taken, the API server refuses it or
+    /// its pods, or a change does not progress.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -91,34 +91,31 @@ use my_operator_runtime::reconcile::raw;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MyDaemonSetSpec {
-    /// The image of the container `app`, such as nginx:1.29 or registry.example/a/b@sha256:<64 hex digits>.
-    /// Required unless the container `app` of the template has an image, which then wins.
+    /// Image of the container `app`, such as nginx:1.29. Required unless that container of the template has one,
+    /// which then wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// A pod template: labels, annotations and any field of a pod's spec. Where it has no container
-    /// `app`, one is added in first place. It may not set nodeName, owner references, resourceClaims,
-    /// schedulingGates, activeDeadlineSeconds, a restartPolicy other than Always, or the operator's own
+    /// A pod template. A container `app` is added if it has none. Not allowed: nodeName, owner references,
+    /// resourceClaims, schedulingGates, activeDeadlineSeconds, a restartPolicy other than Always, and the operator's
     /// labels and annotations. Default: one container `app` with spec.image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
-    /// How a change of the image or the template reaches the nodes. Default: RollingUpdate, one node
-    /// after the other.
+    /// How a change of the image or the template reaches the nodes. Default: RollingUpdate, one node at a time.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "object_or_null"
     )]
     pub update_strategy: Option<UpdateStrategy>,
-    /// For how many seconds a new pod must have been ready before it counts as available, 0 or more.
-    /// Default: 0, available as soon as it is ready.
+    /// Seconds for which a new pod must have been ready to count as available, 0 or more. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
-    /// How many seconds after it was created a pod of a new revision must be available, 1 or more, and more than
-    /// minReadySeconds; otherwise its node has failed, as after a crash. As long, the limits wait for a node that was
-    /// unavailable before. Default: 600, and at least 600 more than minReadySeconds.
+    /// Seconds in which a new pod must become available, or its node has failed; 1 or more, and more than
+    /// minReadySeconds. As long, the limits wait for a node that was unavailable before. Default: 600 more than
+    /// minReadySeconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i32>,
-    /// How many revisions are kept that no pod uses any more, 1 to 100. Default: 10.
+    /// How many unused revisions are kept, 1 to 100. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
 }
@@ -127,11 +124,11 @@ pub struct MyDaemonSetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateStrategy {
-    /// RollingUpdate: the operator replaces pods, as spec.updateStrategy.rollingUpdate says.
-    /// OnDelete: a node gets the newest revision when its pod is deleted. Default: RollingUpdate.
+    /// RollingUpdate: the operator replaces pods. OnDelete: a node gets the newest revision when its pod is deleted.
+    /// Default: RollingUpdate.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// The limits of a roll-out of type RollingUpdate. Without effect under OnDelete.
+    /// Limits of a roll-out; no effect under OnDelete.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -144,29 +141,24 @@ pub struct UpdateStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
-    /// On how many nodes the pod may be unavailable during the roll-out: a number of nodes, or a
-    /// percentage of the nodes that should have a pod or have yet to lose theirs, rounded up, from "0%" to "100%". Nodes
-    /// whose pod is unavailable for any other reason count too, with two exceptions: nodes that have been NotReady for
-    /// longer than the operator's --node-not-ready-grace, a minute; and, after progressDeadlineSeconds, nodes that have been
-    /// unavailable since before the roll-out. No more nodes have a new pod that is not available yet, whatever state the
-    /// old pods are in. Pods on nodes that a new revision excludes go within this limit too. With maxSurge it otherwise
-    /// only says how many may fail before the roll-out stops by itself. May be 0 only with maxSurge. Default: 1.
+    /// How many nodes may be without an available pod, for whatever reason: a number, or a percentage of the nodes,
+    /// rounded up, "0%" to "100%". Not counted: nodes that are in maintenance, NotReady for longer than
+    /// --node-not-ready-grace, or, after progressDeadlineSeconds, unavailable since before the roll-out. No more
+    /// nodes have a new pod that is not available yet. 0 only with maxSurge. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub max_unavailable: Option<IntOrString>,
-    /// On how many nodes the new pod may start before the old one is deleted, so that the node is never
-    /// without: a number of nodes, or a percentage of the nodes that should have a pod, rounded up,
-    /// from "0%" to "100%". Not with host ports. Default: 0, the old pod is deleted first.
+    /// On how many nodes the new pod may start before the old one is deleted: a number, or a percentage of the nodes,
+    /// rounded up, "0%" to "100%". Not with host ports. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub max_surge: Option<IntOrString>,
-    /// How many nodes stay on the revision that they have: 0 or more. They are the last ones, in the order of their
-    /// names, of those that do not have the newest revision. A node that joins gets the newest and releases none of them.
-    /// Names are ordered byte by byte: node-10 comes before node-2. Default: 0, the change reaches every node.
+    /// How many nodes keep their revision, 0 or more: of those without the newest, the last by name, byte by byte
+    /// (node-10 before node-2). A node that joins gets the newest. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
-    /// Whether the roll-out stands still. A missing pod is made all the same, of its node's own revision.
-    /// Default: false.
+    /// Whether the roll-out stands still. A missing pod is created all the same, of its node's own revision. Default:
+    /// false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     /// When the roll-out stops by itself because the new revision fails.
@@ -176,34 +168,28 @@ pub struct RollingUpdate {
         deserialize_with = "object_or_null"
     )]
     pub auto_pause: Option<AutoPause>,
-    /// Nodes that get a new revision before all others, which follow once it has been available there for a while. {} means
-    /// one node for ten minutes. Default: none, the roll-out goes on node by node.
+    /// Nodes that get a new revision before all others. {} means one node for ten minutes. Default: none.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "object_or_null"
     )]
     pub canary: Option<Canary>,
-    /// The key of a node label, such as topology.kubernetes.io/zone. Nodes with the same value are a domain, and those without
-    /// the label are the last one. A new revision reaches one domain after the other: the next one waits until no node is
-    /// left in it that the revision could reach. Percentages of maxUnavailable and maxSurge then refer to the nodes of the
-    /// domain; unavailable nodes of others count all the same. The revisions of the last two roll-outs that were completed
-    /// go to all domains at once, as does the way back. Default: none, all nodes are one domain.
+    /// A node label, such as topology.kubernetes.io/zone. A new revision reaches the nodes of one value after those
+    /// of another, and those without the label last. Percentages refer to the nodes of the present value. An undo
+    /// goes everywhere at once. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_key: Option<String>,
-    /// The values of the label topologyKey whose domains come first, in this order, at most 100. Other domains follow, by
-    /// name. Default: none, all domains come by name.
+    /// Values of topologyKey that come first, in this order, at most 100; others follow by name. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<String>>,
-    /// What follows when the roll-out stops by itself. Pause: it stands until a user acts. Undo: the operator replaces the
-    /// pods of the revision that failed by those of the last revision whose roll-out was completed, within the limits;
-    /// paused stops that, partition does not. The spec stays as it is, and its revision is not tried again until another
-    /// one takes its place, or the roll-out is resumed. If no roll-out was ever completed, or the pods fail on the way
-    /// back as well, it stands. Default: Pause.
+    /// What follows when the roll-out stops by itself. Pause: it waits for a user. Undo: the pods go back to the last
+    /// completed revision, within the limits; the spec stays, and is not tried again until it changes or is resumed.
+    /// Default: Pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<String>,
-    /// When steps of a roll-out may begin, at most 10 windows. Outside of all of them, every node keeps the revision that it
-    /// has, as while paused; a way back from a revision that failed does not wait. Default: none, at any time.
+    /// When steps of a roll-out may begin, at most 10 windows. Outside, nodes keep their revision, as while paused;
+    /// an onFailure Undo does not wait. Default: none, at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<Vec<Window>>,
 }
@@ -214,15 +200,14 @@ pub struct RollingUpdate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoPause {
-    /// Whether it stops at all. false switches it off: failing nodes then only count as unavailable. Default: true.
+    /// Whether it stops at all. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// How many failing nodes stop it, 1 or more. Default: as many as maxUnavailable, at least 1; or as many as there are, if
-    /// the next domain (topologyKey) waits for nothing else.
+    /// How many failed nodes stop it, 1 or more. Default: as maxUnavailable, at least 1; 1 during a canary; fewer if
+    /// the present domain (topologyKey) waits for nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<i32>,
-    /// A crash, or a node that goes NotReady, counts for so many seconds after the pod was created, 1 or more.
-    /// Default: 600.
+    /// Seconds after a pod's creation in which a crash, or its node going NotReady, counts, 1 or more. Default: 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_seconds: Option<i32>,
 }
@@ -233,23 +218,20 @@ pub struct AutoPause {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Canary {
-    /// On how many nodes: a number, 1 or more, or a percentage of the nodes that should have a pod, rounded up, from "1%"
-    /// to "100%". They are spread over the zones (the label topology.kubernetes.io/zone), in each in the order of their
-    /// names; nodes whose pod is not Ready come last. A canary that leaves, or takes no pods any more, is replaced. maxUnavailable,
-    /// maxSurge and partition hold as for other nodes. Default: 1.
+    /// How many: a number, 1 or more, or a percentage of the nodes, rounded up, "1%" to "100%". They are spread over
+    /// the zones (topology.kubernetes.io/zone). Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub nodes: Option<IntOrString>,
-    /// Only nodes with all these labels. Where there is none, the roll-out waits until it is approved. Default: any node.
+    /// Only nodes with all these labels. If there is none, the roll-out waits for approval. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// For how many seconds the revision must be available on all of them without the restart of a container, 0 to
-    /// 2592000 (30 days). A pod that becomes unready or restarts begins again. Default: 600.
+    /// Seconds for which the revision must be available on all of them without a container restart, 0 to 2592000 (30
+    /// days). Default: 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soak_seconds: Option<i32>,
-    /// Automatic: the others follow after the soak. Manual: they follow when a user approves the revision (kubectl
-    /// mydaemonset approve), which sets the annotation apps.zhongmingmao.io/approve-revision to it. An approval ends the canary
-    /// at once, also under Automatic. Default: Automatic.
+    /// Automatic: the others follow after the soak. Manual: after an approval (kubectl mydaemonset approve), which
+    /// ends the canary at once under Automatic, too. Default: Automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promote: Option<String>,
 }
@@ -258,21 +240,16 @@ pub struct Canary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
-    /// When it opens, as a CronJob has it: minute, hour, day of month, month and day of week, such as 0 22 * * 1-5; or
-    /// @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually. At most 1024 bytes; no @every, which has no fixed
-    /// start. Required.
+    /// When it opens, as in a CronJob, such as 0 22 * * 1-5 or @daily, but no @every. At most 1024 bytes. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// For how long it stays open, such as 4h or 1h30m, from 1m to 168h (7 days), whatever the clocks are set to meanwhile.
-    /// Required.
+    /// For how long it stays open, such as 1h30m, 1m to 168h. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
-    /// The time zone of the schedule and the dates, by its name in the IANA database, such as Europe/Berlin, letter for
-    /// letter. Default: Etc/UTC.
+    /// Time zone of the schedule and the dates, by its IANA name, such as Europe/Berlin. Default: Etc/UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
-    /// Days without this window, such as 2026-12-24, at most 100. One that has opened the day before closes at midnight, and
-    /// one that opens on that day begins at its end. Default: none.
+    /// Days without this window, such as 2026-12-24, at most 100. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded_dates: Option<Vec<String>>,
 }
@@ -284,79 +261,62 @@ pub struct MyDaemonSetStatus {
     /// The metadata.generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// On how many nodes the pod is available: the same as numberAvailable.
+    /// The same as numberAvailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// How many nodes should have a pod. A node that a new revision excludes counts as long as it has its pod.
+    /// Nodes that should have a pod. One that a new revision excludes counts while it has its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_number_scheduled: Option<i32>,
-    /// How many nodes should have a pod and have one.
+    /// Of these, those that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_number_scheduled: Option<i32>,
-    /// How many nodes have a pod and should have none.
+    /// Nodes that have a pod and should have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_misscheduled: Option<i32>,
-    /// How many nodes should have a pod and have one that is ready.
+    /// Of desiredNumberScheduled, those with a ready pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_ready: Option<i32>,
-    /// How many nodes should have a pod and have one of the newest revision.
+    /// Of desiredNumberScheduled, those with a pod of the newest revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_number_scheduled: Option<i32>,
-    /// How many nodes should have a pod and have one that has been ready for minReadySeconds.
+    /// Of desiredNumberScheduled, those with a pod that has been ready for minReadySeconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_available: Option<i32>,
-    /// How many nodes should have a pod and have no available one.
+    /// Of desiredNumberScheduled, those without an available pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_unavailable: Option<i32>,
-    /// The revision of the last roll-out that was completed: the hash that its pods carry in the
-    /// label apps.zhongmingmao.io/revision.
+    /// Revision of the last completed roll-out: the hash in its pods' label apps.zhongmingmao.io/revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
-    /// The revisions of the last two roll-outs that were completed, the latest first. `kubectl mydaemonset undo` goes to
-    /// the first of them that is not the present spec's.
+    /// Revisions of the last two completed roll-outs, the latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complete_revisions: Vec<String>,
-    /// The revision of the present spec. Where it differs from currentRevision, a roll-out is not at
-    /// its end.
+    /// Revision of the present spec. If it differs from currentRevision, a roll-out is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
-    /// The revision of the present spec, once it has passed its canary or was approved and until its roll-out is completed,
-    /// or it failed and the pods go back from it.
+    /// The updateRevision, from the end of its canary until its roll-out is complete or undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted_revision: Option<String>,
-    /// How many nodes wait for what: of those that a pod belongs on or stays on, the ones without an available pod of the
-    /// newest revision and no other. Absent where there is none. On the way back (onFailure Undo), those that are back
-    /// wait, too.
+    /// Nodes that have no available pod of the newest revision, or another one beside it, by what they wait for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingNodes>,
-    /// The canaries, the first 20, while the newest revision is tried on them or waits for its approval (Progressing with
-    /// reason Canary or WaitingForApproval).
+    /// The first 20 canaries, while the revision is tried on them or waits for its approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canary_nodes: Vec<String>,
-    /// The nodes that the roll-out was stopped for (Progressing=False, AutoPaused), or undone, the first 20.
+    /// The first 20 nodes that the roll-out was stopped or undone for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_nodes: Vec<FailedNode>,
-    /// The revisions that are not tried again under onFailure Undo: updateRevision, after it failed; then the one that the
-    /// pods were going back to, if that failed as well.
+    /// Revisions that are not tried again under onFailure Undo.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_revisions: Vec<String>,
-    /// The conditions in a word, the first of these that is so. Invalid: the spec is. AutoPaused: the
-    /// roll-out stopped because nodes failed. RollingBack, RolledBack: as onFailure asks, the pods go back, or went back,
-    /// to the last revision whose roll-out was completed. NoEligibleNodes: the roll-out would take every pod away.
-    /// Migrating: the pods are changing hands, and left alone as long as the annotation apps.zhongmingmao.io/migration is
-    /// there. Degraded: pods fail, or cannot be created or deleted. Frozen: a user has frozen the object or its
-    /// namespace. Rolling 37%: so
-    /// many nodes have an available pod of the newest revision and no other. Canary: the newest revision is tried on the
-    /// canaries. WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
-    /// unavailable than a roll-out may take down. WaitingForApproval: the canaries have soaked, and a user is to approve
-    /// the revision. OutsideWindow: the roll-out goes on when the next window opens. Paused, Partitioned, OnDelete, Cordoned,
-    /// Maintenance: this holds the nodes that are left. Complete: no node is left that the roll-out could reach.
+    /// The conditions in a word, the first that is so: Invalid, AutoPaused, RolledBack, NoEligibleNodes, RollingBack,
+    /// Migrating, Degraded, Frozen, Rolling 37%, Canary, WaitingForDeletion, Unavailable, or the reason of
+    /// Progressing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may
-    /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Frozen:
-    /// a user has frozen the object or its namespace, and nothing of before can come late. Reconciling and Stalled
-    /// are there for tools that wait, and only while they are True.
+    /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may take down.
+    /// Progressing: a roll-out is under way. Degraded: pods fail or are refused. Frozen: a user froze the object or
+    /// its namespace. Only while True, for tools that wait: Reconciling, Stalled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -365,8 +325,7 @@ pub struct MyDaemonSetStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingNodes {
-    /// What they wait for: a cause of kubectl mydaemonset why, which has those of each node in full. In part, it finds
-    /// closer ones: Starting is every step of a pod's start, Terminating its end, however late.
+    /// What they wait for: a cause of kubectl mydaemonset why.
     #[serde(default)]
     pub cause: String,
     /// How many they are.
@@ -378,11 +337,10 @@ pub struct WaitingNodes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedNode {
-    /// The name of the node.
+    /// Name of the node.
     #[serde(default)]
     pub name: String,
-    /// How it failed, such as CrashLoopBackOff, NotAvailable or NotReady. A stop for a node that went NotReady ends
-    /// when that node is deleted.
+    /// How it failed, such as CrashLoopBackOff, NotAvailable or NotReady.
     #[serde(default)]
     pub reason: String,
 }

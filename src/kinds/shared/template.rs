@@ -125,13 +125,13 @@ impl JsonSchema for PodTemplate {
                     "type": "object",
                     "description": "Labels and annotations of the pod.",
                     "properties": {
-                        "labels": texts("Labels of the pod, next to those that the operator sets."),
-                        "annotations": texts("Annotations of the pod, next to those that the operator sets."),
+                        "labels": texts("Labels of the pod, beside the operator's."),
+                        "annotations": texts("Annotations of the pod, beside the operator's."),
                     },
                 },
                 "spec": {
                     "type": "object",
-                    "description": "The spec of the pod, as in any Pod (see: kubectl explain pod.spec). Every field is kept, also one that the operator does not know.",
+                    "description": "The spec of any Pod (kubectl explain pod.spec). Fields that the operator does not know are kept, too.",
                     "x-kubernetes-preserve-unknown-fields": true,
                 },
             },

@@ -11,19 +11,18 @@ const MAX_MESSAGE_LEN: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What is observed, such as Accepted or Available: at most one condition of each type.
+    /// What is observed, such as Accepted.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Whether it is so: True, False or Unknown.
+    /// True, False or Unknown.
     pub status: String,
-    /// Why, in one word in upper camel case, for programs to go by.
+    /// Why, in one word, for programs.
     pub reason: String,
-    /// Why, in a sentence or more, for people to read. At most 1,024 characters.
+    /// Why, in a sentence or more, at most 1,024 characters.
     pub message: String,
-    /// When the status of this condition last changed from one value to another.
+    /// When the status of this condition last changed.
     pub last_transition_time: DateTime<Utc>,
-    /// The metadata.generation of the spec that this was observed of. If it is behind the object's own,
-    /// the condition is out of date.
+    /// The metadata.generation that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
