@@ -38,7 +38,7 @@ const AXES: [(&str, &[&str]); 10] = [
 const CONDITIONS: usize = AXES.len();
 /// What is expected: the operation, the status, when to reconcile next.
 const EXPECTED: [&str; 3] = ["act", "status", "then"];
-const ANY: &str = "-";
+const ANY: &str = "";
 
 fn place_of(axis: &str) -> usize {
     let place = AXES.iter().position(|(name, _)| *name == axis);
