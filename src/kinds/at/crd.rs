@@ -133,8 +133,7 @@ pub struct AtSpec {
     pub suspend: Option<bool>,
 
     /// Seconds after the instant in which the pod may be released to start, 0 or more; later, the result is Missed. A
-    /// released pod may still wait for a node or an image. Default: no limit; 3600 with ttlSecondsAfterFinished, so
-    /// that an object that is created again does not run again.
+    /// released pod may still wait for a node or an image. Default: no limit; 3600 with ttlSecondsAfterFinished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starting_deadline_seconds: Option<i64>,
 
@@ -199,7 +198,7 @@ pub struct AtStatus {
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 
-    /// UID of a pod that is deleted without having run, since it is of another spec or is not to start now.
+    /// UID of a pod that is deleted without having run.
     #[serde(
         default,
         rename = "discardedPodUID",
@@ -254,8 +253,8 @@ pub struct AtStatus {
     pub message: Option<String>,
 
     /// Accepted: the spec is valid. PodAccepted, only while False: a dry run of its pod was refused. Started: the pod
-    /// was seen released (Unknown: it was gone before). Only while True: Complete (it succeeded), Failed, Finished
-    /// (either), Reconciling (due or running), FailureTarget (its pod is deleted first), Stalled.
+    /// was seen released (Unknown: it was gone before). Only while True: Complete, Failed, Finished (either),
+    /// Reconciling (due or running), FailureTarget (its pod is deleted first), Stalled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

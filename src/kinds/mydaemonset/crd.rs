@@ -95,12 +95,12 @@ pub struct MyDaemonSetSpec {
     /// which then wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// A pod template. A container `app` is added if it has none. Not allowed: nodeName, owner references,
-    /// resourceClaims, schedulingGates, activeDeadlineSeconds, a restartPolicy other than Always, and the operator's
-    /// labels and annotations. Default: one container `app` with spec.image.
+    /// A pod template; a container `app` is added if it has none. Not allowed: nodeName, owner references,
+    /// resourceClaims, schedulingGates, activeDeadlineSeconds, a restartPolicy other than Always, and what the
+    /// operator sets. Default: one container `app` with spec.image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
-    /// How a change of the image or the template reaches the nodes. Default: RollingUpdate, one node at a time.
+    /// How a change reaches the nodes. Default: RollingUpdate, one node at a time.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -110,9 +110,8 @@ pub struct MyDaemonSetSpec {
     /// Seconds for which a new pod must have been ready to count as available, 0 or more. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
-    /// Seconds in which a new pod must become available, or its node has failed; 1 or more, and more than
-    /// minReadySeconds. As long, the limits wait for a node that was unavailable before. Default: 600 more than
-    /// minReadySeconds.
+    /// Seconds in which a new pod must become available, or its node has failed; more than minReadySeconds. As long,
+    /// the limits wait for a node that was unavailable before. Default: 600 more than minReadySeconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i32>,
     /// How many unused revisions are kept, 1 to 100. Default: 10.
@@ -142,23 +141,22 @@ pub struct UpdateStrategy {
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
     /// How many nodes may be without an available pod, for whatever reason: a number, or a percentage of the nodes,
-    /// rounded up, "0%" to "100%". Not counted: nodes that are in maintenance, NotReady for longer than
-    /// --node-not-ready-grace, or, after progressDeadlineSeconds, unavailable since before the roll-out. No more
-    /// nodes have a new pod that is not available yet. 0 only with maxSurge. Default: 1.
+    /// rounded up, "0%" to "100%". Not counted: nodes in maintenance, NotReady for longer than
+    /// --node-not-ready-grace, or, after progressDeadlineSeconds, unavailable since before the roll-out. 0 only with
+    /// maxSurge. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub max_unavailable: Option<IntOrString>,
-    /// On how many nodes the new pod may start before the old one is deleted: a number, or a percentage of the nodes,
-    /// rounded up, "0%" to "100%". Not with host ports. Default: 0.
+    /// On how many nodes the new pod may start before the old one is deleted, as a number or a percentage. Not with
+    /// host ports. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub max_surge: Option<IntOrString>,
     /// How many nodes keep their revision, 0 or more: of those without the newest, the last by name, byte by byte
-    /// (node-10 before node-2). A node that joins gets the newest. Default: 0.
+    /// (node-10 before node-2). Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
-    /// Whether the roll-out stands still. A missing pod is created all the same, of its node's own revision. Default:
-    /// false.
+    /// Whether the roll-out stands still; missing pods are created all the same. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     /// When the roll-out stops by itself because the new revision fails.
@@ -176,16 +174,14 @@ pub struct RollingUpdate {
     )]
     pub canary: Option<Canary>,
     /// A node label, such as topology.kubernetes.io/zone. A new revision reaches the nodes of one value after those
-    /// of another, and those without the label last. Percentages refer to the nodes of the present value. An undo
-    /// goes everywhere at once. Default: none.
+    /// of another, and those without the label last. An undo goes everywhere at once. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_key: Option<String>,
     /// Values of topologyKey that come first, in this order, at most 100; others follow by name. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<String>>,
     /// What follows when the roll-out stops by itself. Pause: it waits for a user. Undo: the pods go back to the last
-    /// completed revision, within the limits; the spec stays, and is not tried again until it changes or is resumed.
-    /// Default: Pause.
+    /// completed revision, and the spec is not tried again until it changes or is resumed. Default: Pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<String>,
     /// When steps of a roll-out may begin, at most 10 windows. Outside, nodes keep their revision, as while paused;
@@ -315,8 +311,8 @@ pub struct MyDaemonSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may take down.
-    /// Progressing: a roll-out is under way. Degraded: pods fail or are refused. Frozen: a user froze the object or
-    /// its namespace. Only while True, for tools that wait: Reconciling, Stalled.
+    /// Progressing: a roll-out is under way. Degraded: pods fail or are refused. Frozen: by a user. Only while True,
+    /// for tools that wait: Reconciling, Stalled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
