@@ -19,7 +19,7 @@ its Go modules. The same requests go to both, and a row compares all their answe
 - **same**: equal codes and bodies, and equal events of watches;
 - **other text**: a Status has another message, and all else is equal;
 - **differs**: more is different;
-- **not run**: unknown.
+- **not run**: unknown. Releases without any run are left out.
 
 Rows of an area are one script, so a difference can show in the rows after it as well. UIDs, resourceVersions and
 continue tokens are compared by when they change; times, managedFields and most fields of pods are not compared.
@@ -136,8 +136,15 @@ fn updated(table: &str, release: &str, found: &[Row]) -> String {
 /// The page that shows the table.
 fn page(table: &str) -> String {
     let mut page = INTRODUCTION.to_owned();
+    let rows = || table.lines().skip(1).map(|line| line.split('\t'));
+    // A release that was run on shows in some row.
+    let is_known = |nth: &usize| rows().any(|mut row| row.nth(*nth) != Some(NOT_RUN));
     for (number, line) in table.lines().enumerate() {
-        let cells: Vec<&str> = line.split('\t').collect();
+        let cells = line.split('\t').enumerate();
+        let cells: Vec<&str> = cells
+            .filter(|(nth, _)| is_known(nth))
+            .map(|(_, cell)| cell)
+            .collect();
         writeln!(page, "| {} |", cells.join(" | ")).unwrap();
         if number == 0 {
             writeln!(page, "|{}", "---|".repeat(cells.len())).unwrap();
