@@ -23,6 +23,7 @@ mod manifests;
 mod pages;
 mod pictures;
 mod public_api;
+mod site;
 mod start_up;
 mod sweep;
 mod texts;
