@@ -4,7 +4,7 @@
 VERSIONS ?=
 FOR ?=
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-.PHONY: advisories coverage matrix soak pictures check-darwin outside ci-tools actionlint
+.PHONY: advisories coverage docs matrix soak pictures check-darwin outside ci-tools actionlint
 
 ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-dry-run).
 	./hack/ci-tools $(FOR)
@@ -19,6 +19,9 @@ coverage: ## Show which lines the tests of `make unit` reach (T=part-of-a-name; 
 	@cargo llvm-cov --version >/dev/null 2>&1 || { echo "error: cargo-llvm-cov is missing:" \
 		"rustup component add llvm-tools && cargo install --locked cargo-llvm-cov@0.9.1" >&2; exit 1; }
 	$(CARGO) llvm-cov $(ARGS) --workspace --locked --lib --bins --example greeting --test offline -- $(T)
+
+docs: ## Build the site of docs/, target/site, and check its links (SOURCE=URL of the repository; builds mdBook first where it is missing).
+	SOURCE="$(SOURCE)" ./hack/docs
 
 matrix: ## Run the tests against other releases of Kubernetes (VERSIONS="v1.33.13 ..."; each is built once, in some minutes).
 	$(BUILD)
