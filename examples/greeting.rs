@@ -101,7 +101,9 @@ impl Reconciler for GreetingReconciler {
             return Ok(Action::default());
         }
         let (client, uid, version) = (&self.context.client, &greeting.uid, &greeting.version);
-        let request = write::status::<raw::Object<Greeting>, _>(client, key, uid, version, &status);
+        let request = write::status::<raw::Object<Greeting>, _>(
+            client, key, uid, version, &status, "greeter",
+        );
         if_there(call_status::<raw::Object<Greeting>, _>(client, key, uid, request).await)?;
         Ok(Action {
             did: status.text,
@@ -133,7 +135,8 @@ async fn run(context: Context) -> anyhow::Result<()> {
 async fn greet(spec: GreetingSpec) -> String {
     let server = Server::new(Options::default());
     server.register(Resource::of::<Greeting>());
-    let (context, _publisher) = Context::new(server.client("greeter"), server.clock().source());
+    let (client, clock) = (server.client("greeter"), server.clock().source());
+    let (context, _publisher) = Context::new(client, clock, "greeter");
     tokio::spawn(run(context));
     let object = serde_json::to_value(Greeting::new("a", spec)).unwrap();
     server.direct().create(object).unwrap();

@@ -13,6 +13,7 @@ use simulated_apiserver::{
 };
 use tokio::time::sleep;
 
+use super::shared::manager::MANAGER;
 use super::{Kind, REGISTRY};
 use my_operator_runtime::reconcile::Context;
 
@@ -33,7 +34,8 @@ fn server_of(kind: &Kind) -> Server {
 
 /// Starts the reconciler of the kind. Returns its metrics.
 fn start(kind: &Kind, server: &Server) -> Arc<Mutex<Registry>> {
-    let (context, teller) = Context::new(server.client("operator"), server.clock().source());
+    let (client, clock) = (server.client("operator"), server.clock().source());
+    let (context, teller) = Context::new(client, clock, MANAGER);
     let registry = context.registry.clone();
     tokio::spawn(teller.run(context.stop.clone()));
     tokio::spawn(kind.start.run_with_defaults(context).unwrap());

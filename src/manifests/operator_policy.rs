@@ -10,7 +10,8 @@ use super::admission_policy::admission_policy;
 use super::names::Names;
 use super::rbac;
 use crate::kinds::Kind;
-use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use crate::kinds::shared::manager::MANAGER;
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 
 /// What the policies' names begin with, after the prefix of all names.
 const RESTRICTION: &str = "restriction";

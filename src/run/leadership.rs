@@ -13,12 +13,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::flags::Flags;
 use super::thread::Thread;
+use crate::kinds::shared::manager::MANAGER;
 use crate::manifests::PREFIX;
 use my_operator_client as client;
 use my_operator_leader::{Elector, Fence, Periods, Settings, Term};
 use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
 use my_operator_runtime::reconcile::health::Health;
-use my_operator_runtime::reconcile::write::MANAGER;
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Note, Notes};
 

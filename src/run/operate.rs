@@ -14,6 +14,7 @@ use super::leadership::{self, Candidate};
 use super::process::{Tasks, until_ended};
 use super::webhooks::{CertificateGates, Certificates};
 use crate::kinds::Kind;
+use crate::kinds::shared::manager::MANAGER;
 use my_operator_client::clock;
 use my_operator_leader::Term;
 use my_operator_runtime::reconcile::Context;
@@ -94,12 +95,12 @@ impl Operate {
 impl Reconcilers {
     /// Runs the reconcilers, and the publisher of their Events, until the stop. What they know ends with them.
     async fn run(self: Arc<Self>, client: Client, term: Option<Term>) -> anyhow::Result<()> {
-        let (events, publisher) = event::events(client.clone(), clock::system());
+        let (events, publisher) = event::events(client.clone(), clock::system(), MANAGER);
         if let Some(term) = term {
             leadership::publish_leader(&events, term);
         }
         let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
+        let metrics = Metrics::new(&mut registry, MANAGER);
         let registry = Arc::new(Mutex::new(registry));
         *self.metrics.lock() = Arc::downgrade(&registry);
         let mut tasks = Tasks::new();

@@ -21,9 +21,9 @@ use tokio::time::timeout;
 use super::flags::{Flags, OptionalAddress};
 use super::process::Process;
 use super::webhooks::service_names;
+use crate::kinds::shared::manager::MANAGER;
 use my_operator_certs::{BundleTarget, Files, SelfSigned};
 use my_operator_client::{self as client, clock, explain};
-use my_operator_runtime::reconcile::write::MANAGER;
 use my_operator_telemetry::access::{self, Ask, Verdict};
 
 /// The time limit of a question to the API server.

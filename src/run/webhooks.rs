@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use super::flags::Flags;
 use super::process::Process;
 use crate::kinds::Kind;
+use crate::kinds::shared::manager::MANAGER;
 use crate::manifests::{self, ClientConfig, Names};
 use my_operator_certs::{BundleTarget, CertManager, Files, Named, ServerClock};
 use my_operator_client::{self as client, clock};
 use my_operator_runtime::reconcile::health::Health;
-use my_operator_runtime::reconcile::write::MANAGER;
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Gate, Gates};
 

@@ -1,4 +1,4 @@
-//! A controller that keeps a copy of each labelled ConfigMap: `cargo run -p my-operator-runtime --example copies`.
+//! A controller that keeps a copy of each labelled ConfigMap: `cargo run --example copies`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -36,7 +36,8 @@ impl Reconciler for Copies {
         let name = format!("{}-copy", key.name);
         let copy = json!({"metadata": {"name": name, "ownerReferences": [owner]}});
         let body = copy.to_string().into_bytes();
-        let create = write::create::<ConfigMap, ConfigMap>(&self.client, &key.namespace, body);
+        let create =
+            write::create::<ConfigMap, ConfigMap>(&self.client, &key.namespace, body, "copies");
         match call("create the copy", key, create).await {
             Ok(_) => Ok(Action {
                 did: Some(format!("created {name}")),
@@ -69,7 +70,7 @@ async fn controller(context: Context) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
     let server = Server::new(Options::default());
-    let (context, events) = Context::new(server.client("copies"), clock::system());
+    let (context, events) = Context::new(server.client("copies"), clock::system(), "copies");
     let stop = context.stop.clone();
     tokio::spawn(events.run(stop.clone()));
     let running = tokio::spawn(controller(context));

@@ -1,4 +1,4 @@
-//! A controller that has something outside of the cluster to clean up: `cargo run -p my-operator-runtime --example finalizer`.
+//! A controller that has something outside of the cluster to clean up: `cargo run --example finalizer`.
 //! The finalizer itself is kube's.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -80,7 +80,7 @@ async fn run(context: Context, records: Records) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
     let server = Server::new(Options::default());
-    let (context, events) = Context::new(server.client("dns"), clock::system());
+    let (context, events) = Context::new(server.client("dns"), clock::system(), "dns");
     let stop = context.stop.clone();
     tokio::spawn(events.run(stop.clone()));
     let records = Records::default();

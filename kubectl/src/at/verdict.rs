@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Status;
 use my_operator::kinds::at::{POD_ACCEPTED, trial_pod};
+use my_operator::kinds::shared::manager::MANAGER;
 use my_operator_runtime::reconcile::write;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -56,7 +57,8 @@ pub(super) async fn warn_of_dry_run(
         return Ok(());
     };
     let body = pod.to_string().into_bytes();
-    let answer = write::would_create::<Pod, IgnoredAny>(&connection.client, namespace, body).await;
+    let client = &connection.client;
+    let answer = write::would_create::<Pod, IgnoredAny>(client, namespace, body, MANAGER).await;
     if let Err(error) = answer {
         let line = dry_run_line(name, &connection.failure(error));
         writeln!(io::stderr(), "{}", terminal::harmless(&line))?;

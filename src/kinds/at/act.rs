@@ -23,6 +23,7 @@ use super::pod::names::{GATE, pod_name};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
 use super::trial::Verdict;
+use crate::kinds::shared::manager::{MANAGER, patch_params};
 use my_operator_client::clock::Clock;
 use my_operator_runtime::reconcile::{Error, call, call_status, if_there, read, write};
 
@@ -122,7 +123,7 @@ impl Calls<'_> {
         let request = async {
             let body = body.map_err(kube::Error::SerdeError)?;
             let namespace = &self.at.key.namespace;
-            write::create::<PodObject, PodObject>(self.client, namespace, body).await
+            write::create::<PodObject, PodObject>(self.client, namespace, body, MANAGER).await
         };
         match call("create the pod", &self.at.key, request).await {
             Ok(pod) => {
@@ -147,7 +148,8 @@ impl Calls<'_> {
         let request = async {
             let body = body.map_err(kube::Error::SerdeError)?;
             let namespace = &self.at.key.namespace;
-            write::would_create::<PodObject, IgnoredAny>(self.client, namespace, body).await
+            write::would_create::<PodObject, IgnoredAny>(self.client, namespace, body, MANAGER)
+                .await
         };
         let answer = call("dry-run the pod", &self.at.key, request);
         let (verdict, asked) = match self.while_waiting(answer).await {
@@ -237,7 +239,7 @@ impl Calls<'_> {
             {"op": "test", "path": format!("{place}/name"), "value": GATE},
             {"op": "remove", "path": place},
         ]);
-        let (api, name, params) = (self.pods(), self.pod_name(), write::patch_params());
+        let (api, name, params) = (self.pods(), self.pod_name(), patch_params());
         let request = async {
             let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
             api.patch(&name, &params, &Patch::Json::<()>(patch)).await
@@ -307,6 +309,7 @@ impl Calls<'_> {
             &at.uid,
             &at.resource_version,
             status,
+            MANAGER,
         );
         let written = call_status::<AtObject, _>(self.client, &at.key, &at.uid, request).await;
         let object = written?;

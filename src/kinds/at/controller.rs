@@ -16,12 +16,13 @@ use super::observe::{AtView, Caches, Call, FailedCall, KnownPod, Observed, Store
 use super::pod::names::{AT_UID, POD_SUFFIX};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
+use crate::kinds::shared::manager::MANAGER;
 use my_operator_client::clock::Clock;
 use my_operator_runtime::reconcile::cache::CacheEvent;
 use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 use my_operator_runtime::reconcile::write_cache::MAX_LAG;
 use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
 
@@ -651,8 +652,10 @@ mod tests {
 
         /// The watch of pods shows this change.
         fn touch(&self, old: Option<&PodView>, new: Option<&PodView>) {
-            let figures =
-                my_operator_runtime::reconcile::metrics::Metrics::new(&mut Registry::default());
+            let figures = my_operator_runtime::reconcile::metrics::Metrics::new(
+                &mut Registry::default(),
+                MANAGER,
+            );
             let clock = self.reconciler.clock.clone();
             let queue = Queue::new(clock, figures.of(CONTROLLER));
             let event = CacheEvent {

@@ -11,6 +11,7 @@ use super::admission::CountRules;
 use super::crd::{Count, CountObject, CountStatus};
 use super::decide::{Decision, decide};
 use super::status::{self, Assertion};
+use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::pods::{self, Pod, PodView};
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::decode_and_validate;
@@ -161,7 +162,8 @@ impl CountReconciler {
         events: Vec<NewEvent>,
     ) -> Result<Action, Error> {
         let (uid, version) = (&count.uid, &count.version);
-        let request = write::status::<CountObject, _>(&self.client, key, uid, version, after);
+        let request =
+            write::status::<CountObject, _>(&self.client, key, uid, version, after, MANAGER);
         let written = call_status::<CountObject, _>(&self.client, key, uid, request).await;
         if if_there(written)?.is_none() {
             return Ok(Action::gone());
@@ -275,8 +277,8 @@ mod tests {
             server.direct().create(count).unwrap();
             let (client, clock) = (server.client("operator"), server.clock().source());
             let start = clock();
-            let (events, _teller) = event::events(client.clone(), clock.clone());
-            let figures = Metrics::new(&mut Registry::default());
+            let (events, _teller) = event::events(client.clone(), clock.clone(), MANAGER);
+            let figures = Metrics::new(&mut Registry::default(), MANAGER);
             let world = Self {
                 controller: CountReconciler {
                     client,

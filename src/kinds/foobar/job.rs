@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::crd::FooBarSpec;
 use crate::kinds::shared::command::escape;
-use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use crate::kinds::shared::manager::MANAGER;
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 
 /// The container that runs the command.
 pub(crate) const CONTAINER: &str = "foobar";

@@ -8,7 +8,8 @@ use super::names::{
     APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, PREDECESSOR_ANNOTATION, REVISION_LABEL,
 };
 use super::revision::Content;
-use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use crate::kinds::shared::manager::MANAGER;
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 
 /// Without it these pods would keep the cluster autoscaler from ever removing a node.
 const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";

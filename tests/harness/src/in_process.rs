@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use chrono::TimeDelta;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
 use kube::Client;
+use my_operator::kinds::shared::manager::MANAGER;
 use my_operator::kinds::{Kind, REGISTRY};
 use my_operator_client::clock::Clock;
 use my_operator_runtime::reconcile::Context;
@@ -26,7 +27,7 @@ pub async fn reconcile(
     namespaces: Vec<String>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (mut context, publisher) = Context::new(client, clock);
+    let (mut context, publisher) = Context::new(client, clock, MANAGER);
     context.namespaces = namespaces;
     context.stop = stop;
     run(kind, context, publisher).await

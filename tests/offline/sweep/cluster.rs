@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use my_operator::kinds::shared::manager::MANAGER;
 use my_operator_harness::in_process;
 use my_operator_runtime::reconcile::Context;
 use parking_lot::{Mutex, MutexGuard};
@@ -177,7 +178,7 @@ impl Cluster {
         let ahead = self.mutant.map_or(0, |mutant| mutant.clock);
         let clock = in_process::simulated_clock(&self.server, ahead);
         let kind = in_process::kind(self.subject.kind());
-        let (context, publisher) = Context::new(client, clock);
+        let (context, publisher) = Context::new(client, clock, MANAGER);
         let (stop, registry) = (context.stop.clone(), context.registry.clone());
         let life = in_process::run(kind, context, publisher);
         let task = tokio::spawn(async { life.await.unwrap() }).abort_handle();

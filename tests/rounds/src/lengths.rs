@@ -39,8 +39,6 @@ lengths! {
     at_model: u64 = 400, 1_000_000;
     /// `kinds::mydaemonset::decide`: histories of a roll-out in the model of a cluster.
     rollout_model: u64 = 500, 100_000;
-    /// `reconcile::lanes`: histories of keys of several namespaces.
-    queue_lanes: u64 = 500, 20_000;
     /// `kinds::shared::image`: image references of each kind.
     image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.

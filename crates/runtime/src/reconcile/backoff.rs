@@ -12,7 +12,7 @@ use serde::Serialize;
 
 const PAUSES: Exponential = Exponential {
     first: Duration::from_secs(1),
-    max: Duration::from_mins(1),
+    max: Duration::from_secs(60),
 };
 /// This many times, what another client changed is put back without a pause. More often, with less than [`QUIET`]
 /// in between, the other client reverts our writes.

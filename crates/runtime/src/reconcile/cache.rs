@@ -424,7 +424,10 @@ mod tests {
     /// Watches the ConfigMaps of that server. Returns how many problems are shown, and how many watches fail.
     fn watched(server: &Server) -> impl Fn() -> (usize, i64) + use<> {
         let api = Api::<ConfigMap>::all(server.client("operator"));
-        let (health, metrics) = (Health::default(), Metrics::new(&mut Registry::default()));
+        let (health, metrics) = (
+            Health::default(),
+            Metrics::new(&mut Registry::default(), "test"),
+        );
         let watch = WatchHealth::new(health.clone(), metrics.clone());
         let cache = Arc::new(Cache::new(1, |()| Vec::new()));
         tokio::spawn(run_watch(
@@ -458,7 +461,10 @@ mod tests {
             Api::<ConfigMap>::all(server.client("operator")),
             Selection::default(),
             cache.clone(),
-            WatchHealth::new(Health::default(), Metrics::new(&mut Registry::default())),
+            WatchHealth::new(
+                Health::default(),
+                Metrics::new(&mut Registry::default(), "test"),
+            ),
             note,
             move |event: &CacheEvent<'_, String>| {
                 let text = format!("{} {:?} {:?}", event.key.name, event.old, event.new);
@@ -507,7 +513,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(state(), (1, 1));
         }
-        tokio::time::sleep(Duration::from_mins(1)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(state(), (0, 0));
     }
 
@@ -555,7 +561,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn two_watches_of_one_resource_are_shown_until_both_work() {
-        let (health, metrics) = (Health::default(), Metrics::new(&mut Registry::default()));
+        let (health, metrics) = (
+            Health::default(),
+            Metrics::new(&mut Registry::default(), "test"),
+        );
         let watch =
             || WatchHealth::new(health.clone(), metrics.clone()).of_watch::<ConfigMap>(None);
         let (mut of_one_kind, mut of_another) = (watch(), watch());

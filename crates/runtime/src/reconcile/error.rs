@@ -20,7 +20,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Upper bound on a `Retry-After` that is obeyed.
-const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// A step of a reconcile that failed.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum Error {
     },
     /// The API server dropped a field of a status: the installed CRD does not have it.
     #[error(
-        "cannot write {field} of {object}: its CRD is older than this operator; apply config/crd of this version"
+        "cannot write {field} of {object}: its CRD is older than this controller; apply the CRD of this version"
     )]
     OldCrd {
         /// The object that was reconciled.
@@ -64,7 +64,7 @@ pub enum Error {
     },
     /// The object exists, and has no status that could be written.
     #[error(
-        "cannot write the status of {object}: its CRD has no status subresource; apply config/crd of this version"
+        "cannot write the status of {object}: its CRD has no status subresource; apply the CRD of this version"
     )]
     NoStatusSubresource {
         /// The object that was reconciled.
@@ -366,7 +366,7 @@ mod tests {
         let written = async |name: &str, uid: &str| {
             let key = Key::new("default", name);
             let status = json!({});
-            let request = write::status::<ConfigMap, _>(&client, &key, uid, "", &status);
+            let request = write::status::<ConfigMap, _>(&client, &key, uid, "", &status, "test");
             let answer = call_status::<ConfigMap, _>(&client, &key, uid, request).await;
             answer.unwrap_err().category()
         };

@@ -27,7 +27,7 @@ use super::Key;
 use super::error::retry_after;
 use super::outbox::Outbox;
 use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
-use super::write::{self, MANAGER};
+use super::write;
 use my_operator_client::backoff::Exponential;
 use my_operator_client::clock::Clock;
 use my_operator_client::head;
@@ -108,6 +108,7 @@ pub struct EventPublisher {
 /// The Events of each namespace, in order.
 struct Publications {
     client: kube::Client,
+    manager: String,
     outbox: Mutex<Outbox<QueuedEvent>>,
     /// One for each call in flight. It is fair: whichever lane has waited longest is next.
     calls: Semaphore,
@@ -117,8 +118,8 @@ struct Publications {
     failing: AtomicBool,
 }
 
-/// The queue and the publisher of this operator's Events. `clock` gives the times of the Events.
-pub fn events(client: kube::Client, clock: Clock) -> (Events, EventPublisher) {
+/// The queue and the publisher of the Events that `manager` reports. `clock` gives the times of the Events.
+pub fn events(client: kube::Client, clock: Clock, manager: &str) -> (Events, EventPublisher) {
     let (sender, queue) = mpsc::channel(MAX_QUEUED);
     let events = Events {
         queue: sender,
@@ -128,6 +129,7 @@ pub fn events(client: kube::Client, clock: Clock) -> (Events, EventPublisher) {
     };
     let publications = Publications {
         client,
+        manager: manager.to_owned(),
         outbox: Mutex::new(Outbox::new(MAX_QUEUED)),
         calls: Semaphore::new(MAX_CALLS),
         recent: Mutex::default(),
@@ -309,7 +311,8 @@ impl Publications {
             tokio::time::sleep(pause.max(asked.unwrap_or_default())).await;
         }
         if series.is_none() {
-            self.recent.lock().start(queued, event_name(queued));
+            let name = event_name(queued, &self.manager);
+            self.recent.lock().start(queued, name);
         }
         Ok(())
     }
@@ -335,9 +338,10 @@ impl Publications {
                 other => return other.map(drop),
             }
         }
-        let body = serde_json::to_vec(&event_body(queued, namespace, &event_name(queued)));
+        let (client, manager) = (&self.client, &self.manager);
+        let body = serde_json::to_vec(&event_body(queued, namespace, manager));
         let body = body.map_err(kube::Error::SerdeError)?;
-        match write::create::<Event, Answer>(&self.client, namespace, body).await {
+        match write::create::<Event, Answer>(client, namespace, body, manager).await {
             // An earlier attempt created it, but its answer was lost.
             Err(kube::Error::Api(status)) if status.is_already_exists() && is_repeated => Ok(()),
             other => other.map(drop),
@@ -384,16 +388,17 @@ fn micro_time(time: DateTime<Utc>) -> String {
 }
 
 /// The name of an Event: the name of its object, and its time in microseconds.
-fn event_name(queued: &QueuedEvent) -> String {
+fn event_name(queued: &QueuedEvent, manager: &str) -> String {
     let time = format!(".{:016x}", queued.time.timestamp_micros());
-    let object = queued.about.name.as_deref().unwrap_or(MANAGER);
+    let object = queued.about.name.as_deref().unwrap_or(manager);
     // Names are ASCII. The part before a dot must not end with a dot or a hyphen.
     let object = object.get(..MAX_NAME_LEN - time.len()).unwrap_or(object);
     format!("{}{time}", object.trim_end_matches(['.', '-']))
 }
 
-fn event_body(queued: &QueuedEvent, namespace: &str, name: &str) -> Value {
+fn event_body(queued: &QueuedEvent, namespace: &str, manager: &str) -> Value {
     let event = &queued.event;
+    let name = event_name(queued, manager);
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -407,8 +412,8 @@ fn event_body(queued: &QueuedEvent, namespace: &str, name: &str) -> Value {
         "action": event.action,
         "note": event.note,
         "regarding": queued.about,
-        "reportingController": MANAGER,
-        "reportingInstance": MANAGER,
+        "reportingController": manager,
+        "reportingInstance": manager,
     })
 }
 
@@ -537,10 +542,10 @@ mod tests {
     #[test]
     fn names_are_legal_and_sort_by_time() {
         let long = format!("{}.{}", "a".repeat(235), "b".repeat(17));
-        let name_at = |second| event_name(&queued(&long, "Started", second));
+        let name_at = |second| event_name(&queued(&long, "Started", second), "operator");
         assert!(name_at(1).len() <= MAX_NAME_LEN && name_at(1) < name_at(20));
         assert!(name_at(1).starts_with(&format!("{}.0", "a".repeat(235))));
-        assert!(event_name(&queued("x", "Started", 1)).starts_with("x.0"));
+        assert!(event_name(&queued("x", "Started", 1), "operator").starts_with("x.0"));
     }
 
     /// Events by a clock that can be set, in seconds.
@@ -551,7 +556,7 @@ mod tests {
             DateTime::from_timestamp(read.load(Ordering::Relaxed), 0).unwrap_or_default()
         });
         let server = Server::new(Options::default());
-        let (events, publisher) = events(server.client("operator"), clock);
+        let (events, publisher) = events(server.client("operator"), clock, "operator");
         (events, publisher, second)
     }
 
@@ -594,6 +599,7 @@ mod tests {
             let (events, publisher) = events(
                 server.client("operator"),
                 my_operator_client::clock::system(),
+                "operator",
             );
             for name in ["a", "a", "b"] {
                 let queued = queued(name, "Started", 0);
@@ -661,6 +667,7 @@ mod tests {
         let (events, publisher) = events(
             server.client("operator"),
             my_operator_client::clock::system(),
+            "operator",
         );
         for (namespace, count) in counts {
             for number in 0..*count {
@@ -671,7 +678,7 @@ mod tests {
         }
         drop(events);
         let run = publisher.run(CancellationToken::new());
-        let _ = tokio::time::timeout(Duration::from_mins(1), run).await;
+        let _ = tokio::time::timeout(Duration::from_secs(60), run).await;
         let versions = server.history().versions.into_iter();
         let events = versions.filter(|version| version.resource == "events");
         let events = events.map(|version| (version.elapsed.as_secs(), version.namespace));
@@ -731,7 +738,7 @@ mod tests {
                 }
             });
             let clock = my_operator_client::clock::system();
-            let (events, publisher) = events(server.client("operator"), clock);
+            let (events, publisher) = events(server.client("operator"), clock, "operator");
             let stop = CancellationToken::new();
             stop.cancel();
             let start = Instant::now();

@@ -331,7 +331,7 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use my_operator_rounds::{lengths, parallel_cases};
+    use simulated_apiserver::seeds::{length, parallel_cases};
 
     use super::Urgency::{Normal, Urgent};
     use super::*;
@@ -609,7 +609,7 @@ mod tests {
 
     #[test]
     fn random_work_is_handed_out_as_by_a_naive_model() {
-        parallel_cases(lengths::queue_lanes(), |seed| {
+        parallel_cases(length(500, 20_000), |seed| {
             let mut random = fastrand::Rng::with_seed(seed);
             let workers = random.usize(1..40);
             let first = std::cmp::max(1, workers / 16);

@@ -134,8 +134,10 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// Registers the metrics.
-    pub fn new(registry: &mut Registry) -> Self {
+    /// Registers the metrics. Two that controller-runtime does not have begin with the name of the program, such as
+    /// `my_operator` for `my-operator`.
+    pub fn new(registry: &mut Registry, manager: &str) -> Self {
+        let prefix = manager.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let this = Self {
             reconciles: Family::default(),
             errors: Family::default(),
@@ -150,17 +152,17 @@ impl Metrics {
             queues: Queues::default(),
             watch_failing: Family::default(),
         };
-        this.register_reconciles(registry);
+        this.register_reconciles(registry, &prefix);
         this.register_queues(registry);
         registry.register(
-            "my_operator_watch_failing",
+            format!("{prefix}_watch_failing"),
             "Watches that fail, by resource and namespace",
             this.watch_failing.clone(),
         );
         this
     }
 
-    fn register_reconciles(&self, registry: &mut Registry) {
+    fn register_reconciles(&self, registry: &mut Registry, prefix: &str) {
         registry.register(
             "controller_runtime_reconcile",
             "Reconciles by controller and result",
@@ -172,7 +174,7 @@ impl Metrics {
             self.errors.clone(),
         );
         registry.register(
-            "my_operator_reconcile_errors",
+            format!("{prefix}_reconcile_errors"),
             "Failed reconciles by controller and category of the error",
             self.error_categories.clone(),
         );

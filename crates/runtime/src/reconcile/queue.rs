@@ -27,7 +27,7 @@ const SET_BACK: TimeDelta = TimeDelta::seconds(1);
 /// The backoff of an object.
 const BACKOFF: Exponential = Exponential {
     first: Duration::from_secs(1),
-    max: Duration::from_mins(1),
+    max: Duration::from_secs(60),
 };
 /// The pause after a conflict: the watch is about to deliver the newer version, and that event ends it.
 const CONFLICT_BACKOFF: Exponential = Exponential {
@@ -464,7 +464,10 @@ mod tests {
 
     fn queue() -> (Arc<Queue>, Clock) {
         let machine = Clock::boot();
-        let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
+        let metrics = Metrics::new(
+            &mut prometheus_client::registry::Registry::default(),
+            "test",
+        );
         (
             Arc::new(Queue::new(machine.source(), metrics.of("test"))),
             machine,
@@ -555,7 +558,7 @@ mod tests {
             assert!(machine.now() < due);
             queue.done(&key("a"), Some(due));
             // The old instant by the monotonic clock goes by.
-            assert_eq!(within(&queue, Duration::from_mins(1)).await, None);
+            assert_eq!(within(&queue, Duration::from_secs(60)).await, None);
             // The clock is corrected.
             machine.step(TimeDelta::seconds(step));
             let taken = within(&queue, Duration::from_secs(1)).await;
@@ -618,7 +621,7 @@ mod tests {
         }
         for step in STEPS {
             machine.step(TimeDelta::seconds(step));
-            assert_eq!(within(&queue, Duration::from_hours(1)).await, None);
+            assert_eq!(within(&queue, Duration::from_secs(3_600)).await, None);
         }
         // Keys that have been due all along come at once.
         put(&queue, "old", DateTime::<Utc>::MIN_UTC).await;
@@ -645,7 +648,7 @@ mod tests {
             assert!(late <= TimeDelta::milliseconds(2), "{taken}: {late}");
             queue.done(&taken, None);
         }
-        assert_eq!(within(&queue, Duration::from_hours(1)).await, None);
+        assert_eq!(within(&queue, Duration::from_secs(3_600)).await, None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -718,7 +721,7 @@ mod tests {
             assert_eq!(queue.take().await, Some(key("a")));
             queue.done(&key("a"), None);
         }
-        assert_eq!(within(&queue, Duration::from_hours(2)).await, None);
+        assert_eq!(within(&queue, Duration::from_secs(7_200)).await, None);
     }
 
     /// When a key is reconciled that fails each time, in seconds.

@@ -30,7 +30,7 @@ use my_operator_client::clock::Clock;
 /// A lasting error is logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a bug.
-const AFTER_PANIC: Duration = Duration::from_mins(1);
+const AFTER_PANIC: Duration = Duration::from_secs(60);
 
 /// The result of a reconcile.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -120,10 +120,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context with the defaults of the flags, a registry and a health of its own; and its publisher of Events, which
-    /// the caller runs.
-    pub fn new(client: Client, clock: Clock) -> (Self, EventPublisher) {
-        let (events, publisher) = event::events(client.clone(), clock.clone());
+    /// A context of four workers for all namespaces, with a registry and a health of its own; and its publisher of
+    /// Events, which the caller runs. `manager` is the name of the program, in Events and [metrics](Metrics::new).
+    pub fn new(client: Client, clock: Clock, manager: &str) -> (Self, EventPublisher) {
+        let (events, publisher) = event::events(client.clone(), clock.clone(), manager);
         let mut registry = Registry::default();
         let context = Self {
             client,
@@ -131,7 +131,7 @@ impl Context {
             workers: 4,
             clock,
             events,
-            metrics: Metrics::new(&mut registry),
+            metrics: Metrics::new(&mut registry, manager),
             registry: Arc::new(Mutex::new(registry)),
             health: Health::default(),
             stop: CancellationToken::new(),
@@ -427,7 +427,11 @@ mod tests {
     }
 
     fn start<R: Reconciler>(machine: &Clock, reconciler: R) -> (Arc<Queue>, Arc<R>) {
-        start_counted(&Metrics::new(&mut Registry::default()), machine, reconciler)
+        start_counted(
+            &Metrics::new(&mut Registry::default(), "test"),
+            machine,
+            reconciler,
+        )
     }
 
     fn start_counted<R: Reconciler>(
@@ -545,7 +549,7 @@ mod tests {
             machine.step(TimeDelta::seconds(by));
             up = at;
         }
-        tokio::time::sleep(Duration::from_hours(6)).await;
+        tokio::time::sleep(Duration::from_secs(21_600)).await;
 
         // When the wall clock first was at an instant, by the monotonic one.
         let first_time = |instant: DateTime<Utc>| {
@@ -663,7 +667,8 @@ mod tests {
         server.direct().create(object).unwrap();
         let refused = server.watches(Target::all().in_namespace("refused"));
         refused.refuse(Status::new(403, "Forbidden", "you may not list that"));
-        let (mut context, _) = Context::new(server.client("operator"), machine.source());
+        let (mut context, _) =
+            Context::new(server.client("operator"), machine.source(), "my-operator");
         context.namespaces = namespaces.iter().map(|&name| name.to_owned()).collect();
         context.workers = 96;
         context
@@ -691,7 +696,7 @@ mod tests {
         queue.add(Key::new("refused", "b"));
         let sources: [&dyn Source; 1] = [&*cache];
         let run = run("test", busy.clone(), queue.clone(), &context, &sources);
-        let _ = tokio::time::timeout(Duration::from_mins(1), run).await;
+        let _ = tokio::time::timeout(Duration::from_secs(60), run).await;
         let done = busy.done.lock();
         assert_eq!(*done, [(Key::new("good", "a"), TimeDelta::zero())]);
         let problems = context.health.problems();
@@ -763,7 +768,7 @@ mod tests {
 
     /// The times of the attempts within that many seconds, with an event every 20 ms.
     async fn attempts(code: u16, retry_after: u32, seconds: u64) -> Vec<f64> {
-        let metrics = Metrics::new(&mut Registry::default());
+        let metrics = Metrics::new(&mut Registry::default(), "test");
         counted_attempts(&metrics, code, retry_after, seconds).await
     }
 
@@ -814,7 +819,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_conflict_waits_for_the_next_event_and_many_back_off() {
-        let metrics = Metrics::new(&mut Registry::default());
+        let metrics = Metrics::new(&mut Registry::default(), "test");
         let tried = counted_attempts(&metrics, 409, 0, 10).await;
         assert!(tried[5] < 0.2, "{tried:?}");
         // Then as after other failures.

@@ -356,7 +356,7 @@ impl Pauses {
         first: Duration::from_secs(1),
         max: Duration::from_secs(5),
     };
-    const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
+    const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
     /// The backoff is reset only after a minute without a failure: between two failed attempts, one may seem to work.
     fn next(&mut self) -> Duration {
@@ -442,7 +442,7 @@ mod tests {
         };
         let watch = Watch::new(api, Selection::default());
         let both = async { tokio::join!(watch.run(on), scenario) };
-        let _ = timeout(Duration::from_mins(10), both).await;
+        let _ = timeout(Duration::from_secs(600), both).await;
         history.lock().unwrap().clone()
     }
 

@@ -1,7 +1,7 @@
-//! How this operator writes: under its field manager, with strict field validation, and with preconditions on the UID.
+//! Writes under the caller's field manager, with strict field validation, and with preconditions on the UID.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -10,38 +10,33 @@ use serde_json::json;
 
 use super::Key;
 
-/// The operator's name: the field manager of its writes and the value of [`MANAGED_BY`].
-pub const MANAGER: &str = "my-operator";
-/// The label that the objects of this operator carry, with [`MANAGER`] as its value.
+/// The label for the name of the program that manages an object.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Parameters of a write with the operator's field manager.
-pub fn params() -> PostParams {
+/// Parameters of a write with that field manager.
+fn params(manager: &str) -> PostParams {
     PostParams {
-        field_manager: Some(MANAGER.to_owned()),
+        field_manager: Some(manager.to_owned()),
         ..PostParams::default()
     }
 }
 
-/// Parameters of a patch with the operator's field manager.
-pub fn patch_params() -> PatchParams {
-    PatchParams {
-        field_manager: Some(MANAGER.to_owned()),
-        ..PatchParams::default()
-    }
-}
-
-/// Creates an object from its JSON. A field unknown to the API server is an error: dropped silently, it would leave an
-/// object other than the requested one.
+/// Creates an object from its JSON, with the field manager `manager`. A field unknown to the API server is an error:
+/// dropped silently, it would leave an object other than the requested one.
 ///
 /// # Errors
 /// When the API server rejects the object, or its answer cannot be read as an `A`.
-pub async fn create<K, A>(client: &Client, namespace: &str, body: Vec<u8>) -> Result<A, kube::Error>
+pub async fn create<K, A>(
+    client: &Client,
+    namespace: &str,
+    body: Vec<u8>,
+    manager: &str,
+) -> Result<A, kube::Error>
 where
     K: Resource<DynamicType = ()>,
     A: DeserializeOwned,
 {
-    post::<K, A>(client, namespace, body, &params()).await
+    post::<K, A>(client, namespace, body, &params(manager)).await
 }
 
 /// A dry run of [`create`]: returns the object as it would be created.
@@ -52,6 +47,7 @@ pub async fn would_create<K, A>(
     client: &Client,
     namespace: &str,
     body: Vec<u8>,
+    manager: &str,
 ) -> Result<A, kube::Error>
 where
     K: Resource<DynamicType = ()>,
@@ -59,7 +55,7 @@ where
 {
     let params = PostParams {
         dry_run: true,
-        ..params()
+        ..params(manager)
     };
     post::<K, A>(client, namespace, body, &params).await
 }
@@ -93,6 +89,7 @@ pub async fn status<K, S>(
     uid: &str,
     resource_version: &str,
     status: &S,
+    manager: &str,
 ) -> Result<K, kube::Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
@@ -111,7 +108,7 @@ where
     });
     let body = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
     let request = Request::new(K::url_path(&(), Some(&key.namespace)))
-        .replace_subresource("status", &key.name, &params(), body)
+        .replace_subresource("status", &key.name, &params(manager), body)
         .map_err(kube::Error::BuildRequest)?;
     client.request(request).await
 }

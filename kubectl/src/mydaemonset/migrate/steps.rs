@@ -19,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::core::SelectorExt as _;
 use my_operator::kinds::mydaemonset::names::{MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
 use my_operator::kinds::mydaemonset::status::{MIGRATING, PROGRESSING};
+use my_operator::kinds::shared::manager::MANAGER;
 use my_operator_runtime::reconcile::condition::ACCEPTED;
-use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 use serde_json::{Map, Value, json};
 
 use super::translate::{

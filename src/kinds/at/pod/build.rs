@@ -7,8 +7,9 @@ use super::names::{AT_UID, CONTAINER, GATE, HASH, pod_name};
 use crate::kinds::at::crd::{At, AtSpec};
 use crate::kinds::shared::command::escape;
 use crate::kinds::shared::go_json::as_go;
+use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::template::PodTemplate;
-use my_operator_runtime::reconcile::write::{self, MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write::{self, MANAGED_BY};
 
 /// The At that a pod is for.
 #[derive(Clone, Copy, Debug)]

@@ -17,6 +17,7 @@ use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::pod;
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::status::FAILED_CREATE;
+use crate::kinds::shared::manager::MANAGER;
 use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
 
 /// The outcome of an attempt to create one pod.
@@ -73,7 +74,7 @@ impl<'a> PodCreator<'a> {
         let now = pass.clock();
         let was_unanswered = pass.memory().nodes.begins(expected.clone(), now);
         let (client, namespace) = (&pass.context.client, &pass.key.namespace);
-        let request = write::create::<WatchedPod, WatchedPod>(client, namespace, body);
+        let request = write::create::<WatchedPod, WatchedPod>(client, namespace, body, MANAGER);
         let (answer, made) = match call("create a pod", pass.key, request).await {
             Ok(pod) if is_shown(pass, &pod.metadata) => (Answer::Done, Made::Pod),
             Ok(pod) => self.delete_unlabelled(create, &pod.metadata).await,

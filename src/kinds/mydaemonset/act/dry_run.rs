@@ -14,6 +14,7 @@ use crate::kinds::mydaemonset::decide::decision::Create;
 use crate::kinds::mydaemonset::names::pod_name;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pod;
+use crate::kinds::shared::manager::MANAGER;
 use my_operator_runtime::reconcile::{Error, call, raw, write};
 
 /// A pod as it would be created.
@@ -40,7 +41,7 @@ pub(super) async fn dry_run(
     let name = pod_name(&create.node, &pass.object.uid, "");
     let body = pod::request(pass.owner(), create, &name, &content);
     let (client, namespace) = (&pass.context.client, &pass.key.namespace);
-    let request = write::would_create::<WatchedPod, AdmittedPod>(client, namespace, body);
+    let request = write::would_create::<WatchedPod, AdmittedPod>(client, namespace, body, MANAGER);
     let template = creator.template_placement(create);
     let placement = match call("try to create a pod", pass.key, request).await {
         Ok(pod) if !is_shown(pass, &pod.metadata) => {

@@ -10,7 +10,9 @@ use crate::kinds::mydaemonset::status::{
     FAILED_CREATE, LABELS_CHANGED, NAME_CONFLICT, POD_REFUSED, REVISION_CONFLICT, REVISION_REFUSED,
     Refusal,
 };
-use my_operator_runtime::reconcile::{Error, write};
+use crate::kinds::shared::manager::MANAGER;
+use my_operator_runtime::reconcile::Error;
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 
 /// A failed call.
 #[derive(Debug)]
@@ -107,11 +109,10 @@ impl Failure {
 
     /// A created pod came back with other labels than ours.
     pub(super) fn labels_changed(owner: &str) -> Self {
-        let (managed_by, manager) = (write::MANAGED_BY, write::MANAGER);
         Self::refused(
             LABELS_CHANGED,
             format!(
-                "an admission webhook changes the labels of new pods: {managed_by} must stay {manager}, and {NAME_LABEL} {owner}"
+                "an admission webhook changes the labels of new pods: {MANAGED_BY} must stay {MANAGER}, and {NAME_LABEL} {owner}"
             ),
         )
     }

@@ -11,8 +11,9 @@ use crate::kinds::mydaemonset::memory::first_look::Look;
 use crate::kinds::mydaemonset::names::{NAME_LABEL, REVISION_LABEL};
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::watched::controller;
-use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 use my_operator_runtime::reconcile::{Error, Key, read};
 
 /// Pods of one page of the list.

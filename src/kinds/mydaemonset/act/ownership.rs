@@ -12,6 +12,7 @@ use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
 use crate::kinds::mydaemonset::names::NAME_LABEL;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::shared::manager::{MANAGER, patch_params};
 use crate::kinds::shared::watched::controller;
 use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
 
@@ -40,7 +41,7 @@ pub(super) fn is_shown(pass: &Pass<'_>, metadata: &ObjectMeta) -> bool {
         let label = labels.and_then(|labels| labels.get(key));
         label.map(String::as_str) == Some(value)
     };
-    is(write::MANAGED_BY, write::MANAGER) && is(NAME_LABEL, &pass.key.name)
+    is(write::MANAGED_BY, MANAGER) && is(NAME_LABEL, &pass.key.name)
 }
 
 /// Releases a pod of this object that the watch does not show because it lacks our labels.
@@ -79,7 +80,7 @@ where
         ("release a pod", released)
     };
     let patch = json!({"metadata": {"uid": uid, "ownerReferences": [reference]}});
-    let params = write::patch_params();
+    let params = patch_params();
     let api = pass.api::<K>();
     let patch = Patch::Strategic(&patch);
     let request = api.patch_metadata(name, &params, &patch);

@@ -18,6 +18,7 @@ use crate::kinds::mydaemonset::memory::stored_revision::Stored;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::{self, Place, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
+use crate::kinds::shared::manager::{MANAGER, patch_params};
 use crate::kinds::shared::watched::controller;
 use my_operator_runtime::reconcile::{Error, call, read, write};
 
@@ -148,7 +149,8 @@ async fn create_revision(pass: &Pass<'_>, place: Place<'_>) -> Result<Created, E
         Err(error) => return Ok(Created::Conflict(error.to_string())),
     };
     let (client, namespace) = (&pass.context.client, &pass.key.namespace);
-    let request = write::create::<WatchedRevision, WatchedRevision>(client, namespace, body);
+    let request =
+        write::create::<WatchedRevision, WatchedRevision>(client, namespace, body, MANAGER);
     match call("create the revision", pass.key, request).await {
         Ok(made) => Ok(Created::Revision(RevisionView::from_watched(made))),
         Err(error) if is_already_there(&error) => take_revision(pass, place, error).await,
@@ -222,7 +224,7 @@ async fn renew_revision(
             references.push(json!({"$patch": "delete", "uid": owner}));
         }
     }
-    let params = write::patch_params();
+    let params = patch_params();
     // Owner references of others stay.
     let patch = Patch::Strategic(&patch);
     let request = api.patch(&old.name, &params, &patch);

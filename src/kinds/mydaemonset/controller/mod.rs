@@ -19,10 +19,11 @@ use super::observe::node::{NodeView, WatchedNode};
 use super::observe::pod::{PodView, WatchedPod};
 use super::pass::{Scope, WrittenStatus};
 use super::revision::RevisionView;
+use crate::kinds::shared::manager::MANAGER;
 use my_operator_runtime::reconcile::cache::{CacheEvent, Source as _};
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 use my_operator_runtime::reconcile::write_cache::WriteCache;
 use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
 

@@ -60,7 +60,7 @@ impl World {
     /// Another process reconciles, with caches and metrics of its own.
     fn restart(&mut self) {
         let (client, clock) = (self.server.client(OPERATOR), self.server.clock().source());
-        let (context, publisher) = Context::new(client, clock);
+        let (context, publisher) = Context::new(client, clock, MANAGER);
         self.operator = JoinSet::new();
         self.registry = context.registry.clone();
         self.stop = context.stop.clone();

@@ -11,8 +11,9 @@ use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
 use crate::kinds::mydaemonset::names::CONTROLLER;
 use crate::kinds::mydaemonset::pass::{Scope, WrittenStatus};
 use crate::kinds::mydaemonset::status::{self, times_stopped};
+use crate::kinds::shared::manager::patch_params;
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
-use my_operator_runtime::reconcile::{Error, call_status, if_there, write};
+use my_operator_runtime::reconcile::{Error, call_status, if_there};
 
 /// Writes the status of one pass.
 pub(super) struct StatusWriter<'a> {
@@ -121,7 +122,7 @@ impl<'a> StatusWriter<'a> {
             "metadata": {"uid": self.scope.object.uid, "resourceVersion": self.before.version},
             "status": status,
         });
-        let params = write::patch_params();
+        let params = patch_params();
         let api = Api::<RawMyDaemonSet>::namespaced(context.client.clone(), &key.namespace);
         let patch = Patch::Merge(&patch);
         let request = api.patch_status(&key.name, &params, &patch);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::observe::{StoredChild, StoredObject, child_view};
 use super::parent::{Creation, DriftPolicy, Owner, Parent, StatusOf};
 use super::view::{ChildView, ParentView};
+use crate::kinds::shared::manager::{MANAGER, patch_params};
 use my_operator_runtime::reconcile::write;
 use my_operator_runtime::reconcile::{Error, Key, call, call_status, if_there, read};
 
@@ -71,7 +72,8 @@ impl<P: Parent> Calls<'_, P> {
         let key = self.owner.key;
         let request = async {
             let body = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-            write::create::<P::Child, StoredChild<P>>(self.client, &key.namespace, body).await
+            write::create::<P::Child, StoredChild<P>>(self.client, &key.namespace, body, MANAGER)
+                .await
         };
         Ok(child_view::<P>(
             call("create the child", key, request).await?,
@@ -119,7 +121,7 @@ impl<P: Parent> Calls<'_, P> {
         metadata["uid"] = child.uid.as_str().into();
         metadata["resourceVersion"] = child.version.as_str().into();
         let api = self.api::<StoredChild<P>>();
-        let (params, patch) = (write::patch_params(), Patch::Strategic(&patch));
+        let (params, patch) = (patch_params(), Patch::Strategic(&patch));
         let request = api.patch(&child.name, &params, &patch);
         Ok(child_view::<P>(call(step, self.owner.key, request).await?))
     }
@@ -134,7 +136,7 @@ impl<P: Parent> Calls<'_, P> {
             // name, and must be left alone.
             force: write.present.is_some(),
             field_validation: Some(ValidationDirective::Strict),
-            ..write::patch_params()
+            ..patch_params()
         };
         let mut body = write.body.clone();
         let mut step = "create the child";
@@ -187,7 +189,7 @@ pub(crate) async fn write_status<P: Parent>(
     status: &StatusOf<P>,
 ) -> Result<Option<String>, Error> {
     let (uid, version) = (&parent.uid, &parent.version);
-    let request = write::status::<StoredObject<P>, _>(client, key, uid, version, status);
+    let request = write::status::<StoredObject<P>, _>(client, key, uid, version, status, MANAGER);
     let written = call_status::<StoredObject<P>, _>(client, key, uid, request).await;
     let written = if_there(written)?;
     Ok(written.and_then(|object| object.metadata.resource_version))

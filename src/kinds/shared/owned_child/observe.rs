@@ -7,12 +7,13 @@ use kube::Api;
 use super::memory::Memories;
 use super::parent::{ObjectOf, Owner, Parent};
 use super::view::{COMPONENT, ChildView, ParentView};
+use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::pods::{self, Pod, PodView};
 use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::raw::Object;
 use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 use my_operator_runtime::reconcile::{Context, Key};
 
 /// Page size of a list.
