@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::body::Bytes;
-use axum::http::{Request, Response};
+use bytes::Bytes;
+use http::{Request, Response};
 use http_body_util::{Either, Full, Limited};
 use hyper::body::Body;
 use prometheus_client::encoding::EncodeLabelSet;

@@ -1,4 +1,5 @@
-//! The client of the API server: its configuration, its timeouts, and the metrics of its calls.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
 mod answers;
 pub mod backoff;
@@ -11,9 +12,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::body::Bytes;
-use axum::http::uri::Scheme;
-use axum::http::{Request, Response, Uri};
+use bytes::Bytes;
+use http::uri::Scheme;
+use http::{Request, Response, Uri};
 use http_body_util::{Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
@@ -54,9 +55,9 @@ pub async fn config(context: Option<&str>) -> anyhow::Result<Config> {
         paths if paths.is_empty() && in_cluster() => {
             Config::incluster().context("cannot use the pod's ServiceAccount")?
         }
-        paths if paths.is_empty() => anyhow::bail!(
-            "no cluster is configured: set KUBECONFIG, or make ~/.kube/config (`make run` starts a local cluster)"
-        ),
+        paths if paths.is_empty() => {
+            anyhow::bail!("no cluster is configured: set KUBECONFIG, or make ~/.kube/config")
+        }
         paths => {
             let names: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
             let names = names.join(":");

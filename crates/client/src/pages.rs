@@ -2,7 +2,7 @@
 //!
 //! The size of a page is a number of objects, and an object has 1 kB to 3 MB: five hundred large ones would exceed the
 //! memory of the process. So reading a page that turns out to be too large is aborted, and that page is requested again
-//! with fewer objects (the watch of my-operator-runtime does).
+//! with fewer objects.
 
 use std::error::Error;
 

@@ -4,8 +4,8 @@
 
 use std::net::IpAddr;
 
-use axum::http::Uri;
-use axum::http::uri::Scheme;
+use http::Uri;
+use http::uri::Scheme;
 use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::proxy::matcher::Matcher;

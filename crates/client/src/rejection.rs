@@ -7,8 +7,8 @@
 //! A rejection may be a hundred times as long as what was rejected: a sentence for each of 65,000 empty tolerations. It is
 //! kept for as long as it lasts, for each object. So no more than its beginning is read.
 
-use axum::body::Bytes;
-use axum::http::{Response, header};
+use bytes::Bytes;
+use http::{Response, header};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::Body;
 use kube::core::Status;
@@ -104,7 +104,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use std::convert::Infallible;
 
-    use axum::http::Request;
+    use http::Request;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::{Api, Client};
     use tower::Layer as _;

@@ -1,5 +1,4 @@
-//! What every controller of my-operator uses. Nothing here knows a kind.
-//!
-//! [`reconcile`]: watches -> cache -> work queue -> workers; conditions, Events, status writes, backoff.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
 pub mod reconcile;

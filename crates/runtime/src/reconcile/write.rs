@@ -75,7 +75,7 @@ where
         .map_err(kube::Error::BuildRequest)?;
     let strict = format!("{}&fieldValidation=Strict", request.uri()).parse();
     *request.uri_mut() =
-        strict.map_err(|error| kube::Error::HttpError(axum::http::Error::from(error)))?;
+        strict.map_err(|error| kube::Error::HttpError(http::Error::from(error)))?;
     client.request(request).await
 }
 
