@@ -755,6 +755,8 @@ mod tests {
             let (ended, ()) = tokio::join!(publisher, reconciler);
             let events = server.direct().list("events.events.k8s.io", "default");
             assert_eq!((ended, events.len()), (took, stored));
+            let is_ours = |event: &Value| event["reportingController"] == "operator";
+            assert!(events.iter().all(is_ours), "{events:?}");
         }
     }
 
