@@ -22,12 +22,12 @@ const RESTARTED_AT: &str = "/spec/template/metadata/annotations/kubectl.kubernet
 
 /// What a script returned.
 #[derive(Debug, Deserialize)]
-struct Answer {
+pub(crate) struct Answer {
     #[serde(default)]
-    value: Value,
+    pub(crate) value: Value,
     /// Why it failed; empty if it did not.
     #[serde(default)]
-    error: String,
+    pub(crate) error: String,
 }
 
 /// A `health_test.yaml` of Argo CD, with a column of ours.
@@ -38,11 +38,11 @@ struct HealthTests {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct HealthTest {
-    input_path: String,
-    health_status: Value,
+pub(crate) struct HealthTest {
+    pub(crate) input_path: String,
+    pub(crate) health_status: Value,
     /// The status that kstatus computes.
-    kstatus: String,
+    pub(crate) kstatus: String,
 }
 
 /// An `action_test.yaml` of Argo CD.
@@ -77,11 +77,11 @@ struct ActionTest {
     expected_output_path: String,
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn yaml<T: DeserializeOwned>(path: &Path) -> T {
+pub(crate) fn yaml<T: DeserializeOwned>(path: &Path) -> T {
     serde_saphyr::from_str(&text(path))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -94,12 +94,12 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn name(path: &Path) -> String {
+pub(crate) fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
 /// The folders of the kinds: `<group>/<Kind>`.
-fn kinds() -> Vec<PathBuf> {
+pub(crate) fn kinds() -> Vec<PathBuf> {
     let groups = entries(&harness::checkout().join(CUSTOMIZATIONS));
     let kinds: Vec<_> = groups.iter().flat_map(|group| entries(group)).collect();
     assert_eq!(kinds.len(), 2, "{kinds:?}");
@@ -107,7 +107,7 @@ fn kinds() -> Vec<PathBuf> {
 }
 
 /// The expected health of a kind in each state, and the objects.
-fn health_tests(kind: &Path) -> Vec<(HealthTest, Value)> {
+pub(crate) fn health_tests(kind: &Path) -> Vec<(HealthTest, Value)> {
     let table: HealthTests = yaml(&kind.join("health_test.yaml"));
     let path = |test: &HealthTest| kind.join(&test.input_path);
     let listed: BTreeSet<_> = table.tests.iter().map(path).collect();
@@ -132,7 +132,7 @@ fn action_script(kind: &Path, action: &str) -> String {
 }
 
 /// Runs scripts, each on its object.
-fn run<'a>(scripts: impl IntoIterator<Item = (String, &'a Value)>) -> Vec<Answer> {
+pub(crate) fn run<'a>(scripts: impl IntoIterator<Item = (String, &'a Value)>) -> Vec<Answer> {
     let question =
         |(script, object): (String, &'a Value)| json!({"script": script, "object": object});
     let questions: Vec<Value> = scripts.into_iter().map(question).collect();

@@ -15,4 +15,5 @@ mod checklist;
 mod cron;
 mod dashboards;
 mod gitops;
+mod karmada;
 mod placement;
