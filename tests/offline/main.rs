@@ -25,6 +25,7 @@ mod pictures;
 mod public_api;
 mod site;
 mod start_up;
+mod state_metrics;
 mod sweep;
 mod texts;
 mod workflows;

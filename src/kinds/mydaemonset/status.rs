@@ -78,7 +78,7 @@ const HELD: [&str; 7] = [
     MAINTENANCE,
 ];
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub(crate) const STANDS: [&str; 13] = [
+pub const STANDS: [&str; 13] = [
     AUTO_PAUSED,
     FROZEN,
     ROLLED_BACK,
