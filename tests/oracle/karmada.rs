@@ -213,8 +213,8 @@ fn two_clusters_are_as_healthy_as_the_worse_of_them() {
         let healths = subject.health(&objects);
         for (((one, other), object), health) in pairs.into_iter().zip(&objects).zip(healths) {
             let (status, expected) = (&object["status"], &subject.expected);
-            let healthy = expected[one] && expected[other];
-            assert_eq!(health, healthy, "{one}, {other}: {status}");
+            let both_fine = expected[one] && expected[other];
+            assert_eq!(health, both_fine, "{one}, {other}: {status}");
             let number = |status: &Value| status["desiredNumberScheduled"].as_i64().unwrap_or(0);
             let sum = number(&statuses[one]) + number(&statuses[other]);
             assert_eq!(number(status), sum, "{one}, {other}: {status}");

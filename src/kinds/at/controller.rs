@@ -507,7 +507,7 @@ mod tests {
             let client = server.client("operator");
             let wall = server.clock().clone();
             let clock: Clock = Arc::new(move || wall.now());
-            let (events, _teller) = event::events(client.clone(), clock.clone());
+            let (events, _teller) = event::events(client.clone(), clock.clone(), MANAGER);
             let reconciler = AtReconciler {
                 client,
                 clock,
