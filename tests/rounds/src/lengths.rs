@@ -112,6 +112,8 @@ lengths! {
     joining_nodes: usize = 50, 500;
     /// `disruption::rollouts::undone`: nodes of a set whose new revision fails.
     undone_nodes: usize = 40, 200;
+    /// `disruption::rollouts::ordered`: whether the roll-out waits for windows, of a minute each.
+    rollouts_have_windows: bool = false, true;
     /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
     leader_stopped: Budget = budget(15, 3), budget(120, 20);
     /// `disruption::leader::stalled`: how often the API server stalls, for 15 s with the default periods.

@@ -23,6 +23,8 @@ use crate::harness::record::{Record, version};
 const NAME: &str = "x";
 /// With it a pod of a fake node is Ready or not.
 pub(super) const READY: &str = "kwok.my-operator.dev/ready";
+/// The label with the zone of a node: one of three.
+pub(super) const ZONE: &str = "zone.my-operator.test/name";
 const RESUME: &str = "apps.zhongmingmao.io/resume-revision";
 
 /// How a change is to reach the nodes.
@@ -150,11 +152,13 @@ impl Fleet {
         // In no order of their names.
         let name = format!("{}-{}{}", self.pool, self.random.alphabetic(), self.born);
         let name = name.to_lowercase();
+        let zone = ["a", "b", "c"][self.born % 3];
         self.born += 1;
         self.nodes.insert(name.clone());
         // Tainted, so that no pod of another test is there when the node goes.
         FakeNode::new(name)
             .label(POOL, &self.pool)
+            .label(ZONE, zone)
             .taint(POOL, &self.pool, "NoSchedule")
     }
 

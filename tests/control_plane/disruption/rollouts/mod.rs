@@ -12,6 +12,7 @@ mod joins;
 mod judge;
 pub(crate) mod killed;
 mod migrated;
+mod ordered;
 mod undone;
 
 use std::sync::Mutex;

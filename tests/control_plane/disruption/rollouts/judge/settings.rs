@@ -125,11 +125,12 @@ fn span(text: &str) -> TimeDelta {
 pub(super) fn frozen(value: Option<&str>, status: &MyDaemonSetStatus) -> Option<Frozen> {
     let value = value?;
     let first = value.split_whitespace().next()?;
+    let first = first.trim_end_matches([',', ':', ';', '.']);
     let says_so = |condition: &Condition| {
         let is_so = condition.type_ == "Frozen" && condition.status == "True";
         is_so && condition.message.ends_with(value)
     };
-    if first == "false" || !status.conditions.iter().any(says_so) {
+    if value.trim() == "false" || !status.conditions.iter().any(says_so) {
         None
     } else if first == "all" {
         Some(Frozen::All)
