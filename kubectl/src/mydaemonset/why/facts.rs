@@ -29,12 +29,12 @@ pub(super) struct NodeFacts {
     pub(super) taints: Vec<Taint>,
     /// What its condition Ready says.
     pub(super) ready: String,
-    /// Since when it is out of service, and what the condition says that says so.
+    /// Since when it is out of service, and the message of the condition that says so.
     pub(super) maintenance: Option<(Option<DateTime<Utc>>, String)>,
 }
 
 impl NodeFacts {
-    /// `None` for what is no node. What only cannot be read in full is known by its view.
+    /// `None` if it is not a node. One that cannot be read in full has only its view.
     pub(super) fn read(object: Value, now: DateTime<Utc>) -> Option<Self> {
         let view = NodeView::from_watched(WatchedNode::deserialize(&object).ok()?, now);
         let node: Node = serde_json::from_value(object).unwrap_or_default();
@@ -75,7 +75,7 @@ pub(super) struct PodFacts {
 }
 
 impl PodFacts {
-    /// `None` for what is no pod. What only cannot be read in full is known by its view.
+    /// `None` if it is not a pod. One that cannot be read in full has only its view.
     pub(super) fn read(object: Value, now: DateTime<Utc>) -> Option<Self> {
         let view = PodView::from_watched(WatchedPod::deserialize(&object).ok()?, now);
         let full = if view.is_ready() {

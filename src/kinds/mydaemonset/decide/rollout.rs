@@ -406,7 +406,7 @@ impl RolloutState {
         let until = nodes.iter().filter_map(soaked_at).max();
         let soaks_until = until.filter(|_| missing.is_empty());
         // Where every node has the revision, or none should, nothing is left to protect. That none takes pods at the moment
-        // is no proof of it: unless a user resumed the roll-out in spite of that.
+        // does not prove it, unless a user resumed the roll-out in spite of that.
         let proven = self.count(NodeFlag::Done) > 0 || self.count(NodeFlag::Left) == 0;
         let none_is_behind = self.count(NodeFlag::Behind) == 0 && proven;
         let is_needless =

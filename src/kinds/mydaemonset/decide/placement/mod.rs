@@ -218,7 +218,7 @@ fn holds(demand: &str, node: &NodeView) -> bool {
         Some(_) => Some(""),
     };
     let listed = || value.is_some_and(|value| values.split(',').any(|listed| listed == value));
-    // What is no number compares with none.
+    // A value that is not a number is neither greater nor less.
     let order = || {
         let value: i64 = value?.parse().ok()?;
         Some(value.cmp(&values.parse().ok()?))

@@ -1506,7 +1506,7 @@ fn a_successor_carries_what_it_replaces() {
     world.memory = BTreeMap::from([("a".to_owned(), last.clone())]);
     assert_eq!(world.decide().create[0].predecessor, Predecessor::Available);
     // To one of another revision, it is a pod that failed; and a pod of the newest revision that was taken away for
-    // another one, which was undone, is no older pod that served.
+    // another one, which was undone, is not an older pod that served.
     let other = |predecessor, was| Last {
         revision: "old".into(),
         predecessor,

@@ -121,7 +121,7 @@ fn a_canary_soaks_outside_and_its_first_step_waits() {
     assert!(decision.observed.gate.is_closed);
 }
 
-/// A window that opens and closes is no reason for anything once the roll-out is complete.
+/// Once the roll-out is complete, windows that open and close change nothing.
 #[test]
 fn no_window_changes_what_a_completed_roll_out_has_made_of_a_node() {
     let assert_same = |world: &mut World| {
