@@ -55,8 +55,8 @@ impl<'a> Revisions<'a> {
         self.update == self.current
     }
 
-    /// Whether the pods go back from a revision whose roll-out was not completed, by themselves or because a user wants it. Nodes
-    /// that get the current revision late, after a roll-out that went forward, do not.
+    /// Whether the pods go back from a revision whose roll-out was not completed, by themselves or because a user wants it.
+    /// Nodes that get the current revision late, after a roll-out that went forward, do not.
     pub(crate) fn goes_back(&self) -> bool {
         self.undone.is_some() || (self.is_way_out() && self.returns)
     }
@@ -143,7 +143,7 @@ impl<'a> RolloutInput<'a> {
     /// Whether the newest revision is to take the place of another one.
     fn is_rolled_out(&self) -> bool {
         let revisions = &self.revisions;
-        let is_new = revisions.stored && revisions.update != revisions.current;
+        let is_new = revisions.stored && !revisions.is_at_current();
         is_new && !self.strategy.on_delete
     }
 }

@@ -60,9 +60,7 @@ fn size(spec: &Map<String, Value>) -> usize {
 fn check_selector(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
     let selector = spec.get("nodeSelector").and_then(Value::as_object);
     for (key, value) in selector.into_iter().flatten() {
-        if !is_key(key) {
-            findings.fault(Fault::invalid(at, key.as_str(), NO_KEY));
-        }
+        check_key(at, key, findings);
         let fault = match value.as_str() {
             None => Fault::type_invalid(at, value, "must be a string"),
             Some(text) if !is_value(text) => Fault::invalid(at, text, NO_VALUE),
@@ -79,7 +77,7 @@ pub(crate) fn check_key(at: &str, key: &str, findings: &mut Findings) {
     }
 }
 
-/// Judges a value that it may have.
+/// Judges the value of such a label.
 pub(crate) fn check_value(at: &str, value: &str, findings: &mut Findings) {
     if !is_value(value) {
         findings.fault(Fault::invalid(at, value, NO_VALUE));
@@ -96,9 +94,7 @@ pub(crate) fn check_labels(at: &str, labels: &BTreeMap<String, String>, findings
         return;
     }
     for (key, value) in labels {
-        if !is_key(key) {
-            findings.fault(Fault::invalid(at, key.as_str(), NO_KEY));
-        }
+        check_key(at, key, findings);
         if !is_value(value) {
             findings.fault(Fault::invalid(at, value.as_str(), NO_VALUE).at_key(key));
         }
