@@ -43,7 +43,7 @@ fn on_node(node: &str) -> String {
 }
 
 impl Caches {
-    /// Empty caches for watches in that many namespaces, and for so many of namespaces.
+    /// Empty caches for watches in that many namespaces, and for that many watches of the namespaces themselves.
     pub(crate) fn new(scopes: usize, of_namespaces: usize) -> Self {
         Self {
             objects: Arc::new(Cache::new(scopes, |_| Vec::new())),

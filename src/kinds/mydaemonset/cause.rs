@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Why a node does not have an available pod of the newest revision and no other. The name of each is what is printed.
+/// Why a node does not have an available pod of the newest revision and no other. The name of a variant is what is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Cause {
     /// Its Node is gone.
@@ -47,9 +47,9 @@ pub enum Cause {
     RollingBack,
     /// The revision of the spec has no place on any node.
     NoEligibleNodes,
-    /// A user has frozen the object.
+    /// A user has frozen the object or its namespace.
     Frozen,
-    /// The revision is tried on canaries, of which this node is none that the status names.
+    /// The revision is tried on canaries, and the status does not name this node among them.
     Canary,
     /// The canaries have soaked, and a user is to approve the revision.
     WaitingForApproval,
@@ -105,7 +105,7 @@ pub enum Cause {
     Starting,
     /// The kubelet has reported nothing of the pod.
     NotStarted,
-    /// None of these is known to be so.
+    /// The cause is not known.
     Undetermined,
 }
 

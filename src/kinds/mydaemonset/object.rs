@@ -27,7 +27,7 @@ use my_operator_runtime::reconcile::raw::{self, Raw};
 /// The longest text about an invalid spec, in characters: with three dots after it, that of a condition.
 const MAX_REASON_LEN: usize = 1021;
 /// The longest part of the annotation of a migration or a freeze that a condition repeats, in characters.
-const MAX_MIGRATION_LEN: usize = 200;
+const MAX_NOTE_LEN: usize = 200;
 /// The longest cause of a change that a revision keeps, in characters.
 const MAX_CAUSE_LEN: usize = 200;
 
@@ -102,7 +102,7 @@ impl ObjectView {
             approve: revision(APPROVE_ANNOTATION),
             migration: annotations
                 .get(MIGRATION_ANNOTATION)
-                .map(|value| cut(value, MAX_MIGRATION_LEN).into()),
+                .map(|value| cut(value, MAX_NOTE_LEN).into()),
             freeze: freeze(&annotations),
             cause: annotations
                 .get(CHANGE_CAUSE_ANNOTATION)
@@ -158,7 +158,7 @@ pub(crate) fn frozen_namespace(namespace: RawNamespace) -> Option<Box<str>> {
 fn freeze(annotations: &BTreeMap<String, String>) -> Option<Box<str>> {
     let value = annotations.get(FREEZE_ANNOTATION)?;
     Freeze::parse(value)?;
-    Some(cut(value, MAX_MIGRATION_LEN).into())
+    Some(cut(value, MAX_NOTE_LEN).into())
 }
 
 /// How many unused revisions are kept. An object from before the limit had a maximum may ask for more.

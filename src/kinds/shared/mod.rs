@@ -1,9 +1,10 @@
 //! What several kinds use. Nothing here knows one of them.
 //!
 //! [`owned_child`] is the reconciler of the kinds whose objects each own one child, such as a Deployment. [`pods`] are
-//! the slim views of the pods that a kind watches, [`watched`] what is read of nodes and pods. [`template`] has the pod template that users write and its rules,
-//! [`image`] the grammar of image references, [`command`] the rules of a shell command, and [`schema`] the adjustments
-//! of every generated CRD, [`time_zone`] the rules of a time zone. [`manager`] has the operator's name. [`flag_values`] parses durations on the command line, [`go_json`] writes JSON as Go does.
+//! the slim views of the pods that a kind watches, [`watched`] what is read of nodes and pods. [`template`] has the pod
+//! template that users write and its rules, [`image`] the grammar of image references, [`command`] the rules of a shell
+//! command, [`time_zone`] those of a time zone, and [`schema`] the adjustments of every generated CRD. [`manager`] has the
+//! operator's name. [`flag_values`] parses durations on the command line, [`go_json`] writes JSON as Go does.
 
 pub(crate) mod command;
 pub mod flag_values;

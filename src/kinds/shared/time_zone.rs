@@ -8,7 +8,7 @@ use robfig_cron::Zone;
 /// controller runs on, so that its next run would be unknown.
 pub(crate) const TIME_ZONE: &str = "Etc/UTC";
 
-/// Rejects a name that is none of a time zone.
+/// Rejects the name of an unknown time zone.
 pub(crate) fn check(field: &str, name: &str, findings: &mut Findings) {
     if Zone::named(name).is_some() {
         return;

@@ -139,7 +139,7 @@ pub(crate) struct OnCanary {
 /// The domain that a roll-out is in, one of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InDomain {
-    /// Its label.
+    /// Its name, such as `zone b`.
     pub(crate) name: String,
     /// Its nodes with a pod of the newest revision.
     pub(crate) updated: usize,

@@ -66,9 +66,9 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
     }
 }
 
-/// How much longer a roll-out takes because a window is missed, or because of a pod that did not replace an available one, as far as it says: the process that
-/// deleted the old one had died before it made the new one, or a foreign hand had just replaced the old one. Such a node speaks
-/// neither for nor against a revision, and has until the deadline.
+/// How much longer a roll-out takes because a window is missed, or because of a pod that did not replace an available one, as
+/// far as it says: the process that deleted the old one had died before it made the new one, or a foreign hand had just
+/// replaced the old one. Such a node speaks neither for nor against a revision, and has until the deadline.
 fn patience(seen: &Seen<'_>) -> Duration {
     let pods = || versions(seen.history, "pods");
     let node = |version: &Version| version.object()["spec"]["nodeName"].clone();
