@@ -10,9 +10,7 @@ use std::process::Command;
 use my_operator_cluster::binaries;
 use serde_json::Value;
 
-fn checkout() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use crate::harness::checkout;
 
 fn yaml(path: &Path) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap()
