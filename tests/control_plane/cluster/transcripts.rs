@@ -336,7 +336,7 @@ async fn the_tutorial_of_at_is_what_happens() {
 
 #[tokio::test]
 async fn the_pages_of_mydaemonset_are_what_happens() {
-    // Every node has a pod, and one is drained: no other test may be there.
+    // Every node has a pod: no other test may be there.
     let nodes = Options::with_nodes(&["node-1", "node-2", "node-3"]);
     let plane = OwnPlane::start(nodes).await;
     let cluster = plane.cluster;
