@@ -307,7 +307,7 @@ pub struct MyDaemonSetStatus {
     pub failed_revisions: Vec<String>,
     /// The conditions in a word, the first that is so: Invalid, AutoPaused, RolledBack, NoEligibleNodes, RollingBack,
     /// Migrating, Degraded, Frozen, Rolling 37%, Canary, WaitingForDeletion, Unavailable, or the reason of
-    /// Progressing.
+    /// Progressing. Migrating is so while the annotation apps.zhongmingmao.io/migration is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may take down.
@@ -391,6 +391,13 @@ mod tests {
                 assert!(text.is_some_and(reads_well), "{path}: {text:?}");
             }
         });
+    }
+
+    /// By that, `kubectl mydaemonset migrate` knows an operator that leaves the pods alone meanwhile.
+    #[test]
+    fn the_schema_names_the_annotation_of_a_migration() {
+        let annotation = crate::kinds::mydaemonset::names::MIGRATION_ANNOTATION;
+        assert!(schema().to_string().contains(annotation));
     }
 
     #[test]
