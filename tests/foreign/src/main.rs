@@ -78,8 +78,11 @@ fn cases(subject: &dyn Subject, calm: &Run) -> Vec<Case> {
             fault,
         })
     });
+    // Our reconcilers go on when an Event fails; others may not.
+    let is_of_event =
+        |case: &Case| case.site.resource == "events" && !case.fault.is_a_foreign_hand();
     pairs
-        .filter(|case| case.fault.applies(&case.site))
+        .filter(|case| case.fault.applies(&case.site) || is_of_event(case))
         .collect()
 }
 

@@ -12,7 +12,7 @@ use crate::faults::Fault;
 pub struct Shadows;
 
 const PLURAL: &str = "bottlerocketshadows";
-const NODES: [&str; 2] = ["n1", "n2"];
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const INTERFACE: &str = "bottlerocket.aws/updater-interface-version";
 
 impl Subject for Shadows {
@@ -31,7 +31,7 @@ impl Subject for Shadows {
     }
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
-        &[("MY_NODE_NAME", "n2"), ("MAX_CONCURRENT_UPDATE", "1")]
+        &[("MY_NODE_NAME", "n3"), ("MAX_CONCURRENT_UPDATE", "1")]
     }
 
     fn object(&self) -> (&'static str, &'static str) {
@@ -47,7 +47,7 @@ impl Subject for Shadows {
             Stage {
                 name: "updated",
                 act: create,
-                seconds: 90,
+                seconds: 120,
             },
             Stage {
                 name: "removed",
