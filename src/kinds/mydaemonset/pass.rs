@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::caches::{Caches, OfNamespace};
 use super::crd::{MyDaemonSet, MyDaemonSetStatus};
-use super::decide::decision::Delete;
+use super::decide::decision::{Decision, Delete};
 use super::decide::freeze::{self, Freeze};
 use super::decide::placement::Eligibility;
 use super::decide::window::Gate;
@@ -128,6 +128,11 @@ impl<'a> Pass<'a> {
     pub(crate) fn is_late(&self) -> bool {
         let now = self.clock();
         now - self.now > MAX_AGE || self.gate.is_over(now)
+    }
+
+    /// Whether no step of the roll-out may be repeated that had no definite answer: it stopped, or no window is open.
+    pub(crate) fn stands(&self, decision: &Decision) -> bool {
+        decision.observed.auto_paused || self.gate.is_closed
     }
 
     /// Whether a call that was decided on may be made. The pass may have begun many calls ago.

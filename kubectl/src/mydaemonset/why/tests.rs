@@ -84,6 +84,11 @@ impl Scene {
             "message": message, "lastTransitionTime": BEGAN}));
     }
 
+    fn outside_window(&mut self) {
+        let message = "the next opens at 2";
+        self.condition("Progressing", "True", "OutsideWindow", message);
+    }
+
     /// A pod on a node; returned for further changes.
     fn pod(&mut self, node: &str, revision: &str, status: Value) -> &mut Value {
         let name = format!("{node}-{revision}");
@@ -377,22 +382,12 @@ const CASES: &[(Cause, Injection)] = &[
         scene.old();
     }),
     (Cause::OutsideWindow, |scene| {
-        scene.condition(
-            "Progressing",
-            "True",
-            "OutsideWindow",
-            "the next opens at 2",
-        );
+        scene.outside_window();
         scene.old();
     }),
     (Cause::Partition, |scene| {
         scene.spec["updateStrategy"] = json!({"rollingUpdate": {"partition": 1}});
-        scene.condition(
-            "Progressing",
-            "True",
-            "OutsideWindow",
-            "the next opens at 2",
-        );
+        scene.outside_window();
         scene.old();
     }),
     (Cause::OnDelete, |scene| {

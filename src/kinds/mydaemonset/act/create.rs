@@ -80,7 +80,7 @@ fn creates(pass: &Pass<'_>, decision: &Decision) -> Vec<Create> {
     let is_wanted = |create: &Create| {
         let runs = pass.eligibility(&create.node) == Some(Eligibility::Run);
         let is_undone = pass.undone() == Some(create.revision.as_str());
-        let stands = decision.observed.auto_paused || freeze.is_some() || pass.gate.is_closed;
+        let stands = pass.stands(decision) || freeze.is_some();
         let is_stopped = freeze == Some(Freeze::All) || (stands && surges(pass, create));
         runs && !is_undone && !is_stopped
     };

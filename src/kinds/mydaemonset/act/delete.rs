@@ -77,19 +77,13 @@ fn log_step(pass: &Pass<'_>, delete: &Delete) {
 /// on. The former are repeated as long as they are wanted, and take no other place among those
 /// that may be unavailable.
 fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
-    let auto_paused = decision.observed.auto_paused;
+    let stands = pass.stands(decision);
     let must_leave = |node: &str| pass.eligibility(node) == Some(Eligibility::Leave);
     let is_wanted = |delete: &Delete| match delete.reason {
         // One that was sent before the pods went back may be of the revision that they go back to.
-        DeleteReason::Outdated => {
-            let stands = auto_paused || pass.gate.is_closed;
-            !stands && delete.last.revision != pass.spec.hash
-        }
+        DeleteReason::Outdated => !stands && delete.last.revision != pass.spec.hash,
         DeleteReason::NotEligible => must_leave(&delete.node),
-        DeleteReason::Excluded => {
-            let stands = auto_paused || decision.observed.no_node || pass.gate.is_closed;
-            must_leave(&delete.node) && !stands
-        }
+        DeleteReason::Excluded => must_leave(&delete.node) && !stands && !decision.observed.no_node,
         DeleteReason::NodeGone | DeleteReason::Surplus | DeleteReason::Failed => true,
     };
     let freeze = pass.frozen();
