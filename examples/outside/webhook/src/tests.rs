@@ -133,7 +133,7 @@ async fn no_call_is_refused_while_the_ca_changes() {
         let orphan = json!({"metadata": {}});
         let answer = call(address, published(&server), &orphan).await.unwrap();
         assert!(answer.contains(r#""allowed":false"#), "{answer}");
-        // Whoever still believed in the first CA would be refused: it is another one that signs.
+        // A client that still trusted the first CA would be refused: another one signs.
         let refused = call(address, first.expect("the CA changes"), &orphan).await;
         assert!(refused.is_err(), "{refused:?}");
     };
