@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission_rules::faults::Fault;
+use admission_rules::rules::{Findings, Rules, Subject, decode_and_validate};
 use chrono::{DateTime, Utc};
 use kube::CustomResource;
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::{Findings, Rules, Subject, decode_and_validate};
-use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
-use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
-use my_operator_runtime::reconcile::{call_status, if_there, raw, write};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use simulated_apiserver::{Options, Resource, Server};
+use wall_clock_controller::reconcile::cache::{Cache, CacheEvent};
+use wall_clock_controller::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
+use wall_clock_controller::reconcile::{call_status, if_there, raw, write};
 
 // crd.rs: what users write, and what they read.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]

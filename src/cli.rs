@@ -147,7 +147,7 @@ fn complain(error: &anyhow::Error) {
     let _ = writeln!(
         std::io::stderr(),
         "error: {}",
-        my_operator_client::explain(error.as_ref())
+        resilient_kube_client::explain(error.as_ref())
     );
 }
 
@@ -211,7 +211,7 @@ fn write_manifests(
 
 fn write_certificates(out: &std::path::Path, hosts: &[String]) -> anyhow::Result<()> {
     use std::io::Write as _;
-    let made = my_operator_certs::files::development(out, hosts, chrono::Utc::now())?;
+    let made = webhook_certs::files::development(out, hosts, chrono::Utc::now())?;
     for path in [made.authority, made.certificate, made.key] {
         writeln!(std::io::stdout(), "{}", path.display())
             .context("cannot write to standard output")?;

@@ -9,8 +9,8 @@ use super::configurations::{Configuration, origin};
 use super::fetch::{Cluster, Fetched, Resource};
 use super::installation::Installation;
 use super::report::Finding;
-use my_operator_certs::inspect::{self, Bundle, Served, is_overdue};
-use my_operator_client as client;
+use resilient_kube_client as client;
+use webhook_certs::inspect::{self, Bundle, Served, is_overdue};
 
 const BUNDLE: &str = "ca-bundle";
 const CERTIFICATE: &str = "certificate";
@@ -305,8 +305,8 @@ fn certificate(source: &Source, now: DateTime<Utc>) -> Finding {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use chrono::TimeDelta;
-    use my_operator_certs::authority::Authority;
     use serde_json::json;
+    use webhook_certs::authority::Authority;
 
     use super::*;
     use crate::check::report::Level::{self, Failed, Passed, Warning};

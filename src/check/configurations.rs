@@ -8,7 +8,7 @@ use super::fetch::{Cluster, Fetched, Resource};
 use super::installation::{Installation, LABEL, is_labelled};
 use super::report::Finding;
 use crate::manifests::{self, ClientConfig, NAMESPACE_NAME};
-use my_operator_certs::drift;
+use webhook_certs::drift;
 
 const CHECK: &str = "webhook-configuration";
 const RESTORE: &str = "kubectl apply -k config/webhook, or apply your chart again";

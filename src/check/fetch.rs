@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::report::Finding;
-use my_operator_certs::ServerClock;
-use my_operator_client::explain;
+use resilient_kube_client::explain;
+use webhook_certs::ServerClock;
 
 /// The time limit of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

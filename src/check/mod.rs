@@ -32,10 +32,10 @@ use crate::run::api_server::new_enough;
 use crate::run::own_namespace::own_namespace;
 use fetch::{Cluster, Fetched, Resource};
 use installation::Installation;
-use my_operator_certs::ServerClock;
-use my_operator_client as client;
 use report::{Finding, Report};
+use resilient_kube_client as client;
 use rights::User;
+use webhook_certs::ServerClock;
 
 /// The time limit of one pass.
 const PASS_TIMEOUT: Duration = Duration::from_secs(90);
@@ -83,7 +83,7 @@ pub enum Output {
 
 /// A name becomes part of paths.
 fn label(text: &str) -> Result<String, String> {
-    if my_operator_admission::names::has_form_of_label(text) {
+    if admission_rules::names::has_form_of_label(text) {
         Ok(text.to_owned())
     } else {
         Err("a namespace has lower case letters, digits and -".to_owned())

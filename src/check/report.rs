@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use my_operator_admission::text::line;
+use admission_rules::text::line;
 use serde::Serialize;
 
 /// The longest text of a finding, in characters. A message of the cluster can be of any length.

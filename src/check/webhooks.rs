@@ -8,8 +8,8 @@ use super::fetch::{Cluster, Fetched, Resource, Unread};
 use super::report::Finding;
 use crate::kinds::Kind;
 use crate::manifests::entry_name;
-use my_operator_admission::judge::{Handler, Verdict};
-use my_operator_admission::review::Request;
+use admission_rules::judge::{Handler, Verdict};
+use admission_rules::review::Request;
 
 const CHECK: &str = "webhooks";
 /// The name of the objects, which are never stored.

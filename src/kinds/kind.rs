@@ -4,9 +4,9 @@ use clap::{ArgMatches, Command};
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use my_operator_admission::judge::Admission;
+use admission_rules::judge::Admission;
 use my_operator_admit::object::Rulebook;
-use my_operator_runtime::reconcile::Context;
+use wall_clock_controller::reconcile::Context;
 
 /// A permission that a kind's reconciler needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::shared::manager::MANAGER;
 use super::{Kind, REGISTRY};
-use my_operator_runtime::reconcile::Context;
+use wall_clock_controller::reconcile::Context;
 
 /// The resource of the kind.
 fn resource(kind: &Kind) -> Resource {

@@ -11,7 +11,7 @@ use super::names::Names;
 use super::rbac;
 use crate::kinds::Kind;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// What the policies' names begin with, after the prefix of all names.
 const RESTRICTION: &str = "restriction";

@@ -6,9 +6,9 @@ use anyhow::bail;
 use kube::Client;
 use tokio::time::{sleep, timeout};
 
-use my_operator_client::backoff::Exponential;
-use my_operator_client::explain;
 use my_operator_telemetry::probes::Gate;
+use resilient_kube_client::backoff::Exponential;
+use resilient_kube_client::explain;
 
 /// The oldest minor version of Kubernetes 1 that the API types know.
 const OLDEST_MINOR: u32 = 33;

@@ -12,8 +12,8 @@ use super::own_namespace::own_namespace;
 use crate::kinds::shared::flag_values::{duration, period};
 use crate::kinds::{self, Kind};
 use crate::manifests::{self, Names};
-use my_operator_certs;
 use my_operator_telemetry::logs;
+use webhook_certs;
 
 /// The default maximum of worker threads.
 const MAX_DEFAULT_THREADS: usize = 4;
@@ -241,8 +241,8 @@ impl Flags {
     }
 
     /// How long the certificates of the operator's own authority are good for.
-    pub(super) fn certificate_periods(&self) -> my_operator_certs::Periods {
-        my_operator_certs::Periods {
+    pub(super) fn certificate_periods(&self) -> webhook_certs::Periods {
+        webhook_certs::Periods {
             leaf_validity: self.webhook_leaf_validity,
             ca_validity: self.webhook_ca_validity,
             propagation: self.webhook_ca_propagation,
@@ -299,7 +299,7 @@ fn kinds_help() -> String {
 fn name_prefix(text: &str) -> Result<String, String> {
     const MAX: usize = manifests::MAX_PREFIX_LEN;
     let letter = text.starts_with(|first: char| first.is_ascii_lowercase());
-    if letter && text.len() <= MAX && my_operator_admission::names::has_form_of_label(text) {
+    if letter && text.len() <= MAX && admission_rules::names::has_form_of_label(text) {
         Ok(text.to_owned())
     } else {
         Err(format!(

@@ -15,12 +15,12 @@ use super::flags::Flags;
 use super::thread::Thread;
 use crate::kinds::shared::manager::MANAGER;
 use crate::manifests::PREFIX;
-use my_operator_client as client;
-use my_operator_leader::{Elector, Fence, Periods, Settings, Term};
-use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
-use my_operator_runtime::reconcile::health::Health;
+use fenced_lease::{Elector, Fence, Periods, Settings, Term};
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Note, Notes};
+use resilient_kube_client as client;
+use wall_clock_controller::reconcile::event::{Events, NewEvent, Severity};
+use wall_clock_controller::reconcile::health::Health;
 
 /// The source of the election's problems, in logs and in `/readyz?verbose`.
 const SOURCE: &str = "leader election";

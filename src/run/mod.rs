@@ -27,10 +27,10 @@ use process::{Process, Signals};
 use thread::Thread;
 use webhooks::Wiring;
 
-use my_operator_certs::ServerClock;
-use my_operator_client as client;
 use my_operator_telemetry::probes::{Gates, Heartbeat, Notes};
 use my_operator_telemetry::{metrics, probes};
+use resilient_kube_client as client;
+use webhook_certs::ServerClock;
 
 /// How long the cluster gets to stop sending requests, unless a flag says otherwise.
 const SHUTDOWN_DELAY_IN_CLUSTER: Duration = Duration::from_secs(5);
@@ -126,14 +126,14 @@ async fn configure(flags: &Flags) -> anyhow::Result<Config> {
 
 /// The metrics of every module that works whether or not this replica leads.
 struct Figures {
-    admission: my_operator_admission::metrics::Metrics,
+    admission: admission_rules::metrics::Metrics,
     client: client::Metrics,
 }
 
 impl Figures {
     fn new(registry: &mut Registry) -> Self {
         Self {
-            admission: my_operator_admission::metrics::Metrics::new(
+            admission: admission_rules::metrics::Metrics::new(
                 registry,
                 "my_operator_webhook_faults",
             ),
@@ -180,7 +180,7 @@ fn bind(flag: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<TcpLis
     let Some(address) = address else {
         return Ok(None);
     };
-    my_operator_serving::bind(address)
+    bounded_listener::bind(address)
         .map(Some)
         .with_context(|| format!("cannot listen on {address} (choose another with --{flag})"))
 }
@@ -192,7 +192,7 @@ fn serve_probes(process: &mut Process, listener: TcpListener, notes: Notes) -> a
     let thread = Thread::start("probes")?;
     let stop = process.stop.serving.clone();
     process.tasks.spawn(async move {
-        let served = thread.run(my_operator_serving::serve_plain(listener, router, stop));
+        let served = thread.run(bounded_listener::serve_plain(listener, router, stop));
         ("probes", served.await.and_then(|served| Ok(served?)))
     });
     Ok(())

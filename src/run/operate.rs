@@ -15,13 +15,13 @@ use super::process::{Tasks, until_ended};
 use super::webhooks::{CertificateGates, Certificates};
 use crate::kinds::Kind;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_client::clock;
-use my_operator_leader::Term;
-use my_operator_runtime::reconcile::Context;
-use my_operator_runtime::reconcile::event;
-use my_operator_runtime::reconcile::health::Health;
-use my_operator_runtime::reconcile::metrics::Metrics;
+use fenced_lease::Term;
 use my_operator_telemetry::probes::Gate;
+use resilient_kube_client::clock;
+use wall_clock_controller::reconcile::Context;
+use wall_clock_controller::reconcile::event;
+use wall_clock_controller::reconcile::health::Health;
+use wall_clock_controller::reconcile::metrics::Metrics;
 
 /// All that needs the API server.
 pub(super) struct Operate {

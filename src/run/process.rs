@@ -8,8 +8,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use my_operator_runtime::reconcile::health::Health;
 use my_operator_telemetry::probes::{Gate, Gates};
+use wall_clock_controller::reconcile::health::Health;
 
 /// Time limit for requests and reconciles in flight at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(20);

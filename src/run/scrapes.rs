@@ -22,9 +22,9 @@ use super::flags::{Flags, OptionalAddress};
 use super::process::Process;
 use super::webhooks::service_names;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_certs::{BundleTarget, Files, SelfSigned};
-use my_operator_client::{self as client, clock, explain};
 use my_operator_telemetry::access::{self, Ask, Verdict};
+use resilient_kube_client::{self as client, clock, explain};
+use webhook_certs::{BundleTarget, Files, SelfSigned};
 
 /// The time limit of a question to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ pub(super) fn serve(
     if !flags.metrics_secure.unwrap_or_else(client::in_cluster) {
         let stop = stop.serving.clone();
         tasks.spawn(async move {
-            let served = my_operator_serving::serve_plain(listener, router, stop).await;
+            let served = bounded_listener::serve_plain(listener, router, stop).await;
             ("metrics", served.map_err(Into::into))
         });
         return Ok(());
@@ -86,17 +86,17 @@ pub(super) fn serve(
         });
         certificate
     };
-    let tls = my_operator_serving::tls_config(certificate, None)?;
+    let tls = bounded_listener::tls_config(certificate, None)?;
     let router = access::guard(router, ask(client));
-    let shutdown = my_operator_serving::Shutdown {
+    let shutdown = bounded_listener::Shutdown {
         draining: stop.serving.clone(),
         stop: stop.serving.clone(),
     };
     tasks.spawn(async move {
-        let limits = my_operator_serving::Limits::of_pages();
+        let limits = bounded_listener::Limits::of_pages();
         let counters = Arc::default();
         let served =
-            my_operator_serving::serve(listener, tls, router, limits, shutdown, counters).await;
+            bounded_listener::serve(listener, tls, router, limits, shutdown, counters).await;
         ("metrics", served.map_err(Into::into))
     });
     Ok(())

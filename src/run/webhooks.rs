@@ -18,11 +18,11 @@ use super::process::Process;
 use crate::kinds::Kind;
 use crate::kinds::shared::manager::MANAGER;
 use crate::manifests::{self, ClientConfig, Names};
-use my_operator_certs::{BundleTarget, CertManager, Files, Named, ServerClock};
-use my_operator_client::{self as client, clock};
-use my_operator_runtime::reconcile::health::Health;
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Gate, Gates};
+use resilient_kube_client::{self as client, clock};
+use wall_clock_controller::reconcile::health::Health;
+use webhook_certs::{BundleTarget, CertManager, Files, Named, ServerClock};
 
 /// The source of the webhooks' certificates.
 pub(super) enum Certificates {
@@ -74,7 +74,7 @@ impl Certificates {
         }
         let manager = CertManager::new(
             client.clone(),
-            my_operator_certs::Settings {
+            webhook_certs::Settings {
                 manager: MANAGER.to_owned(),
                 create_namespace: !client::in_cluster(),
                 hosts,
@@ -89,14 +89,14 @@ impl Certificates {
         Ok(Self::Managed(Box::new(manager)))
     }
 
-    fn resolver(&self) -> Arc<my_operator_certs::ServedCertificate> {
+    fn resolver(&self) -> Arc<webhook_certs::ServedCertificate> {
         match self {
             Self::Managed(manager) => manager.resolver(),
             Self::Files(files) => files.resolver(),
         }
     }
 
-    pub(super) fn state(&self) -> watch::Receiver<my_operator_certs::State> {
+    pub(super) fn state(&self) -> watch::Receiver<webhook_certs::State> {
         match self {
             Self::Managed(manager) => manager.state(),
             Self::Files(files) => files.state(),
@@ -138,7 +138,7 @@ pub(super) struct Wiring<'a> {
     pub(super) client: &'a Client,
     /// The clock of the API server that `client` calls.
     pub(super) server_clock: ServerClock,
-    pub(super) metrics: &'a my_operator_admission::metrics::Metrics,
+    pub(super) metrics: &'a admission_rules::metrics::Metrics,
 }
 
 /// Serves the webhooks from the start. Until there is a certificate, handshakes fail and the replica is unready. The
@@ -156,17 +156,17 @@ pub(super) fn serve(
     count(registry, &certificates, &counters);
     let admissions: Vec<_> = kinds.iter().map(|kind| kind.admission).collect();
     let clock = clock::system();
-    let router = my_operator_admission::router::router(&admissions, &clock, wiring.metrics);
+    let router = admission_rules::router::router(&admissions, &clock, wiring.metrics);
     let callers = callers(process, flags)?;
-    let tls = my_operator_serving::tls_config(certificates.resolver(), callers)?;
-    let shutdown = my_operator_serving::Shutdown {
+    let tls = bounded_listener::tls_config(certificates.resolver(), callers)?;
+    let shutdown = bounded_listener::Shutdown {
         draining: process.stop.draining.clone(),
         stop: process.stop.serving.clone(),
     };
-    let limits = my_operator_serving::Limits::default();
+    let limits = bounded_listener::Limits::default();
     process.tasks.spawn(async move {
         let served =
-            my_operator_serving::serve(listener, tls, router, limits, shutdown, counters).await;
+            bounded_listener::serve(listener, tls, router, limits, shutdown, counters).await;
         ("webhook server", served.map_err(Into::into))
     });
     let gates = CertificateGates::new(&process.gates, &process.health);
@@ -182,7 +182,7 @@ fn callers(
         return Ok(None);
     };
     let names = flags.webhook_client_cn.clone();
-    let authority = my_operator_serving::ClientAuthority::read(bundle.clone(), names)
+    let authority = bounded_listener::ClientAuthority::read(bundle.clone(), names)
         .context("cannot use --webhook-client-ca")?;
     let (verifier, until) = (authority.verifier(), process.stop.serving.clone());
     process.tasks.spawn(async move {
@@ -215,7 +215,7 @@ impl CertificateGates {
     /// Opens and closes the gates with the state of the certificates, until dropped.
     pub(super) async fn follow(
         self,
-        mut states: watch::Receiver<my_operator_certs::State>,
+        mut states: watch::Receiver<webhook_certs::State>,
     ) -> anyhow::Result<()> {
         loop {
             {
@@ -257,14 +257,14 @@ impl CertificateGates {
 fn count(
     registry: &mut Registry,
     certificates: &Certificates,
-    counters: &Arc<my_operator_serving::Counters>,
+    counters: &Arc<bounded_listener::Counters>,
 ) {
     count_requests(registry, counters);
     show_drift(registry, certificates.state());
     show_expiry(registry, certificates.state());
 }
 
-fn count_requests(registry: &mut Registry, counters: &Arc<my_operator_serving::Counters>) {
+fn count_requests(registry: &mut Registry, counters: &Arc<bounded_listener::Counters>) {
     registry.register_collector(Box::new(Panics(counters.clone())));
     let counters = counters.clone();
     registry.register_collector(Box::new(metrics::Read {
@@ -276,7 +276,7 @@ fn count_requests(registry: &mut Registry, counters: &Arc<my_operator_serving::C
             // Far below the 2^52 up to which a float is exact.
             #[allow(clippy::cast_precision_loss)]
             let count = |reason| counters.rejected(reason) as f64;
-            let reasons = my_operator_serving::Rejection::ALL;
+            let reasons = bounded_listener::Rejection::ALL;
             let counts = reasons.map(|(reason, name)| (name, count(reason)));
             counts.to_vec()
         }),
@@ -285,7 +285,7 @@ fn count_requests(registry: &mut Registry, counters: &Arc<my_operator_serving::C
 
 /// The panics of the webhooks, under the name that controller-runtime has for them.
 #[derive(Debug)]
-struct Panics(Arc<my_operator_serving::Counters>);
+struct Panics(Arc<bounded_listener::Counters>);
 
 impl Collector for Panics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
@@ -296,7 +296,7 @@ impl Collector for Panics {
     }
 }
 
-fn show_drift(registry: &mut Registry, states: watch::Receiver<my_operator_certs::State>) {
+fn show_drift(registry: &mut Registry, states: watch::Receiver<webhook_certs::State>) {
     registry.register_collector(Box::new(metrics::Read {
         name: "my_operator_webhook_configuration_drift",
         help: "Entries of the webhook configurations that differ from what this version expects, by field",
@@ -304,7 +304,7 @@ fn show_drift(registry: &mut Registry, states: watch::Receiver<my_operator_certs
         counts: false,
         read: Box::new(move || {
             let found = states.borrow().drift.clone();
-            let mut all = my_operator_certs::drift::count(&[]);
+            let mut all = webhook_certs::drift::count(&[]);
             all.extend(found);
             // A handful.
             #[allow(clippy::cast_precision_loss)]
@@ -314,7 +314,7 @@ fn show_drift(registry: &mut Registry, states: watch::Receiver<my_operator_certs
     }));
 }
 
-fn show_expiry(registry: &mut Registry, states: watch::Receiver<my_operator_certs::State>) {
+fn show_expiry(registry: &mut Registry, states: watch::Receiver<webhook_certs::State>) {
     registry.register_collector(Box::new(metrics::Read {
         name: "my_operator_certificate_expiry_timestamp_seconds",
         help: "When the webhook's certificates expire, in seconds since 1970",

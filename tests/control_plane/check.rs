@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
-use my_operator_certs::authority::Authority;
 use my_operator_cluster::{Cluster, Options, Process, free_ports};
 use rustls::crypto::aws_lc_rs;
 use tokio_rustls::TlsAcceptor;
+use webhook_certs::authority::Authority;
 
 use crate::harness::{
     self, Kubectl, NAMESPACE, Operator, OwnPlane, Said, TIMEOUT, checkout, operator_program, run,

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{TimeDelta, Utc};
-use my_operator_certs::authority::{Authority, Leaf};
 use my_operator_cluster::{Process, free_ports};
 use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::net::TcpStream;
+use webhook_certs::authority::{Authority, Leaf};
 
 use crate::harness::{Kubectl, NAMESPACE, try_wait};
 use crate::{

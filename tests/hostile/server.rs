@@ -7,22 +7,22 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{TimeDelta, Utc};
-use my_operator::kinds;
-use my_operator_admission as admission;
-use my_operator_certs::ServedCertificate;
-use my_operator_certs::authority::Authority;
-use my_operator_client::clock;
-use my_operator_serving::{
+use admission_rules as admission;
+use bounded_listener::{
     Counters, Limits, Rejection, Shutdown, bind, serve, serve_plain, tls_config,
 };
+use chrono::{TimeDelta, Utc};
+use my_operator::kinds;
 use my_operator_telemetry::probes;
+use resilient_kube_client::clock;
 use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use webhook_certs::ServedCertificate;
+use webhook_certs::authority::Authority;
 
 /// Set for the server's process.
 pub(crate) const ROLE: &str = "MY_OPERATOR_TEST_HOSTILE_SERVER";

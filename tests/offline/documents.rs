@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use admission_rules::review::Request;
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use my_operator::kinds::REGISTRY;
-use my_operator_admission::review::Request;
 use my_operator_admit::object::Rulebook;
 use my_operator_admit::read::{Source, decode};
 use my_operator_admit::report::{self, Judged, Outcome, Summary};

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use admission_rules::review::Request;
 use my_operator::kinds::Permission;
 use my_operator::manifests::Names;
 use my_operator::{kinds, manifests};
-use my_operator_admission::review::Request;
 use serde_json::{Value, json};
 
 use crate::checkout::{checkout, files};

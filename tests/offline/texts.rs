@@ -1,19 +1,19 @@
 //! What the programs read besides reviews: whatever the bytes are, no panic, and no line that does something to a terminal.
 //! The fuzz targets (`fuzz/`) are built from this file too.
 
+use admission_rules::text::is_harmful;
 use chrono::{DateTime, Utc};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use my_operator::kinds::REGISTRY;
-use my_operator_admission::text::is_harmful;
 use my_operator_admit::annotations;
 use my_operator_admit::object::Rulebook;
 use my_operator_admit::read::{Source, decode};
 use my_operator_admit::report;
-use my_operator_certs::authority::Authority;
-use my_operator_certs::inspect::{Bundle, Served};
-use my_operator_client as client;
+use resilient_kube_client as client;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use webhook_certs::authority::Authority;
+use webhook_certs::inspect::{Bundle, Served};
 
 /// Reads bytes, and holds what comes of it to what must always hold.
 type Read = fn(&[u8]);

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use admission_rules::review::Request;
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use my_operator::kinds::crontab::KIND;
-use my_operator_admission::review::Request;
 use my_operator_rounds::lengths::cron_schedules;
 use robfig_cron::{MAX_LEN, Zone, parse};
 use serde::Deserialize;

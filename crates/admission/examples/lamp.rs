@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use admission_rules::judge::Admission;
+use admission_rules::metrics::Metrics;
+use admission_rules::router::{Clock, router};
+use admission_rules::rules::{Findings, Rules, Subject};
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use chrono::{DateTime, Utc};
 use kube::CustomResource;
-use my_operator_admission::judge::Admission;
-use my_operator_admission::metrics::Metrics;
-use my_operator_admission::router::{Clock, router};
-use my_operator_admission::rules::{Findings, Rules, Subject};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;

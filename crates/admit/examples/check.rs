@@ -3,10 +3,10 @@
 
 use std::io;
 
+use admission_rules::judge::Admission;
+use admission_rules::rules::{Findings, Rules, Subject};
 use chrono::{DateTime, Utc};
 use kube::{CustomResource, CustomResourceExt as _};
-use my_operator_admission::judge::Admission;
-use my_operator_admission::rules::{Findings, Rules, Subject};
 use my_operator_admit::object::Rulebook;
 use my_operator_admit::read::Source;
 use my_operator_admit::{judge, report};

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::{Component, Path};
 
-use my_operator_admission::text::{clean, line};
+use admission_rules::text::{clean, line};
 use serde::Serialize;
 
 use super::report::{Judged, NO_OBJECTS, Summary};
@@ -172,7 +172,7 @@ fn property(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use my_operator_admission::faults::Reason;
+    use admission_rules::faults::Reason;
 
     use super::*;
     use crate::report::{Found, Outcome, Why};

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::report::{Found, Judged, Outcome, Why};
 use super::yaml::{Content, Node};
 use super::{pods, schema};
-use my_operator_admission::faults::{Fault, Reason};
-use my_operator_admission::judge::Admission;
-use my_operator_admission::names::has_form_of_label;
-use my_operator_admission::review::{Request, Response};
-use my_operator_admission::rules;
+use admission_rules::faults::{Fault, Reason};
+use admission_rules::judge::Admission;
+use admission_rules::names::has_form_of_label;
+use admission_rules::review::{Request, Response};
+use admission_rules::rules;
 
 /// The user name in place of the creator's, which is not known here. Webhooks may write it into the object.
 const UNKNOWN_USER: &str = "(its creator)";
@@ -220,7 +220,7 @@ impl Judged {
             metadata.remove("creationTimestamp");
         }
         let resource = (book.admission.resource)();
-        let review = |object: &Value, judge: my_operator_admission::judge::Handler| {
+        let review = |object: &Value, judge: admission_rules::judge::Handler| {
             let request = json!({
                 "uid": "",
                 "kind": { "group": resource.group, "version": resource.version, "kind": resource.kind },

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use my_operator_admission::faults::Reason;
-use my_operator_admission::patch::Operation;
-use my_operator_admission::text::{clean, cut, is_harmful};
+use admission_rules::faults::Reason;
+use admission_rules::patch::Operation;
+use admission_rules::text::{clean, cut, is_harmful};
 
 /// The longest path of a field that is shown, as in the webhook. It may contain user input.
 pub(crate) const MAX_FIELD_LEN: usize = 512;

@@ -142,7 +142,7 @@ fn percent_encoded(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use my_operator_admission::faults::Reason;
+    use admission_rules::faults::Reason;
 
     use super::*;
     use crate::report::{Found, Outcome, Why};

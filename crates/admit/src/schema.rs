@@ -12,8 +12,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::{Map, Value};
 
 use super::report::MAX_FIELD_LEN;
-use my_operator_admission::faults::Fault;
-use my_operator_admission::text::{cut, quoted};
+use admission_rules::faults::Fault;
+use admission_rules::text::{cut, quoted};
 
 /// Schemas by the name that a `$ref` gives.
 pub type Definitions = BTreeMap<String, JSONSchemaProps>;

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use admission_rules::faults::Fault;
+use admission_rules::judge::Admission;
+use admission_rules::rules::{Findings, Rules, Subject};
 use chrono::{DateTime, Utc};
 use kube::{CustomResource, CustomResourceExt as _};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::judge::Admission;
-use my_operator_admission::rules::{Findings, Rules, Subject};
 use my_operator_rounds::{lengths, proptest_config};
 use proptest::prelude::*;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};

@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use admission_rules::bounds::MAX_DEPTH;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
-use my_operator_admission::bounds::MAX_DEPTH;
 use serde::de::IgnoredAny;
 use serde_json::{Number, Value};
 

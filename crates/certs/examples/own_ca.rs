@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use kube::client::ClientBuilder;
-use my_operator_certs::{BundleTarget, CertManager, Periods, ServerClock, Settings};
 use serde_json::json;
 use simulated_apiserver::{Options, Server};
 use tokio_util::sync::CancellationToken;
+use webhook_certs::{BundleTarget, CertManager, Periods, ServerClock, Settings};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {

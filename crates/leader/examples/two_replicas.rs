@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use fenced_lease::{Elector, Settings};
 use kube::Client;
-use my_operator_leader::{Elector, Settings};
 use simulated_apiserver::{Options, Server};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

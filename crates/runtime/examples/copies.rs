@@ -7,15 +7,15 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
-use my_operator_client::clock;
-use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
-use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::{
-    Action, Context, Controller, Error, Key, Reconciler, call, write,
-};
+use resilient_kube_client::clock;
 use serde_json::json;
 use simulated_apiserver::{Options, Server};
 use tokio::time::sleep;
+use wall_clock_controller::reconcile::cache::{Cache, CacheEvent};
+use wall_clock_controller::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::{
+    Action, Context, Controller, Error, Key, Reconciler, call, write,
+};
 
 /// What the cache holds of a ConfigMap.
 struct View {

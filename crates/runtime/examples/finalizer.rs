@@ -11,13 +11,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::controller;
 use kube::runtime::finalizer::{Error as Failed, Event, finalizer};
 use kube::{Api, Client};
-use my_operator_client::clock;
-use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
-use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler, call};
+use resilient_kube_client::clock;
 use serde_json::json;
 use simulated_apiserver::{Options, Server};
 use tokio::time::sleep;
+use wall_clock_controller::reconcile::cache::{Cache, CacheEvent};
+use wall_clock_controller::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::{Action, Context, Controller, Error, Key, Reconciler, call};
 
 /// The names in the world outside, such as DNS records.
 type Records = Arc<Mutex<Vec<String>>>;

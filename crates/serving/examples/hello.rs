@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
+use bounded_listener::{Counters, Limits, Shutdown, bind, serve, tls_config};
 use chrono::{TimeDelta, Utc};
-use my_operator_certs::ServedCertificate;
-use my_operator_certs::authority::Authority;
-use my_operator_serving::{Counters, Limits, Shutdown, bind, serve, tls_config};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use webhook_certs::ServedCertificate;
+use webhook_certs::authority::Authority;
 
 #[tokio::main]
 async fn main() {

@@ -16,8 +16,15 @@ pub enum Format {
     Json,
 }
 
-/// What the names of our own crates begin with.
-const OURS: &str = "my_operator";
+/// Our own crates that log. The first stands for all that begin with it.
+const OURS: [&str; 6] = [
+    "my_operator",
+    "admission_rules",
+    "bounded_listener",
+    "fenced_lease",
+    "wall_clock_controller",
+    "webhook_certs",
+];
 
 /// Reads a filter. A level alone is that of our own crates: libraries log details for their own developers, so of them
 /// only warnings and errors are shown.
@@ -30,7 +37,8 @@ pub fn filter(text: &str) -> anyhow::Result<EnvFilter> {
     for part in text.split(',').map(str::trim) {
         match part.parse::<LevelFilter>() {
             Ok(level) if level > LevelFilter::WARN => {
-                levels.extend(["warn".to_owned(), format!("{OURS}={level}")]);
+                levels.push("warn".to_owned());
+                levels.extend(OURS.map(|name| format!("{name}={level}")));
             }
             Ok(level) => levels.push(level.to_string()),
             Err(_) if !part.contains('=') => anyhow::bail!("{part:?} is not a log level"),
@@ -43,7 +51,7 @@ pub fn filter(text: &str) -> anyhow::Result<EnvFilter> {
     filter.with_context(|| format!("{text:?} is not a log filter"))
 }
 
-/// Starts logging. `level` is a [`filter`]: `info`, or `info,my_operator_leader=debug,hyper=info`.
+/// Starts logging. `level` is a [`filter`]: `info`, or `info,fenced_lease=debug,hyper=info`.
 ///
 /// # Errors
 /// When `level` is not a filter.
@@ -71,25 +79,50 @@ pub fn start(format: Format, level: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
+    /// The directives of a filter, the last of each name, in the order of names.
+    fn directives(text: &str) -> Vec<String> {
+        let shown = filter(text).unwrap().to_string();
+        let mut list: Vec<String> = shown.split(',').map(str::to_owned).collect();
+        list.sort();
+        list
+    }
+
     #[test]
     fn a_level_alone_is_that_of_our_own_crates() {
-        for (text, directives) in [
-            ("debug", "my_operator=debug,warn"),
-            ("warn", "warn"),
-            ("off", "off"),
-            ("info, hyper=debug", "my_operator=info,hyper=debug,warn"),
-            ("my_operator=debug,info", "my_operator=debug,warn"),
-            ("my_operator=warn,info", "my_operator=warn,warn"),
-            (
-                "info,my_operator_leader=trace",
-                "my_operator_leader=trace,my_operator=info,warn",
-            ),
+        let ours = |level: &str| OURS.map(|name| format!("{name}={level}"));
+        for (text, level, others) in [
+            ("debug", "debug", &["warn"][..]),
+            ("info, hyper=debug", "info", &["hyper=debug", "warn"]),
         ] {
-            let shown = filter(text).map(|filter| filter.to_string());
-            assert_eq!(shown.ok().as_deref(), Some(directives), "{text}");
+            let mut expected: Vec<String> = others.iter().map(|&text| text.to_owned()).collect();
+            expected.extend(ours(level));
+            expected.sort();
+            assert_eq!(directives(text), expected, "{text}");
         }
+        assert_eq!(directives("warn"), ["warn"]);
+        assert_eq!(directives("off"), ["off"]);
+        let one = directives("fenced_lease=trace,info");
+        assert!(one.contains(&"fenced_lease=trace".to_owned()), "{one:?}");
+        assert!(one.contains(&"my_operator=info".to_owned()), "{one:?}");
         for text in ["hyper", "debug,x", "x=y=z"] {
             assert!(filter(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_crate_that_logs_is_named() {
+        let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        for folder in std::fs::read_dir(crates).unwrap() {
+            let file = folder.unwrap().path().join("Cargo.toml");
+            let manifest = std::fs::read_to_string(file).unwrap();
+            let mut lines = manifest.lines();
+            let logs = manifest.lines().any(|line| line.starts_with("tracing"));
+            let name = lines.find_map(|line| line.strip_prefix("name = \""));
+            let name = name.unwrap().trim_end_matches('"').replace('-', "_");
+            assert!(
+                !logs || OURS.iter().any(|ours| name.starts_with(ours)),
+                "{name}"
+            );
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io::{self, BufWriter, Write as _};
 
+use admission_rules::text::cut;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use jiff::Timestamp;
-use my_operator_admission::text::cut;
 
 use super::moment::Clock;
 use super::object::{self, Item, Selection};

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use admission_rules::text::cut;
 use my_operator::kinds::mydaemonset::names::APP;
-use my_operator_admission::text::cut;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
 use serde_json::{Map, Value, json};
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 use super::argv::{self, Run, Variables, Word};
 use super::show::CONTAINER;

@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::Status;
 use my_operator::kinds::at::{POD_ACCEPTED, trial_pod};
 use my_operator::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::write;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::time;
+use wall_clock_controller::reconcile::write;
 
 use super::object::{self, Item};
 use crate::connection::{Connection, Failure};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use my_operator_admit::{read, yaml};
-use my_operator_client as client;
+use resilient_kube_client as client;
 
 use super::failure::{causes, root};
 use super::{Failure, Flags};

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 
 use kube::core::Status;
-use my_operator_client::{of_a_credential_plugin, proxy};
+use resilient_kube_client::{of_a_credential_plugin, proxy};
 use rustls::CertificateError;
 
 use super::exchange::TimedOut;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kube::Client;
-use my_operator_client as client;
+use resilient_kube_client as client;
 use tower::buffer::BufferLayer;
 
 pub use failure::Failure;

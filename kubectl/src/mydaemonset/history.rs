@@ -1,12 +1,12 @@
 //! The revisions of a `MyDaemonSet`: which there are, what each changed, and the one to go back to.
 
+use admission_rules::text::cut;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use my_operator::kinds::mydaemonset::names::{
     CHANGE_CAUSE_ANNOTATION, CHANGED_FROM_ANNOTATION, REVISION_LABEL,
 };
 use my_operator::kinds::mydaemonset::revision::{Content, since};
-use my_operator_admission::text::cut;
 use serde::Deserialize as _;
 use serde_json::Value;
 

@@ -11,9 +11,9 @@ use my_operator::kinds::mydaemonset::status::{
     AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, ROLLING_OUT, UNAVAILABLE, canaries,
     is_auto_paused, is_undone, resumable,
 };
-use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition};
 use serde::Deserialize as _;
 use serde_json::Value;
+use wall_clock_controller::reconcile::condition::{self, ACCEPTED, Condition};
 
 use crate::connection::Kind;
 

@@ -9,7 +9,7 @@ use my_operator::kinds::mydaemonset::status::{
     PARTITIONED, PROGRESSING, ROLLED_BACK, ROLLING_BACK, ROLLING_OUT, STALLED,
     WAITING_FOR_APPROVAL, is_migrating,
 };
-use my_operator_runtime::reconcile::condition::ACCEPTED;
+use wall_clock_controller::reconcile::condition::ACCEPTED;
 
 use super::object::{Object, RESOURCE};
 

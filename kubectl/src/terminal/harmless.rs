@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use my_operator_admission::text::is_harmful;
+use admission_rules::text::is_harmful;
 
 /// One line: no character of the result does anything but appear. Newlines and tabs become `\n` and `\t`; other control
 /// characters are shown as terminals echo them (`^[` is escape), and invisible ones by their number.

@@ -24,8 +24,8 @@ use super::pod::object::PodObject;
 use super::pod::view::PodView;
 use super::trial::Verdict;
 use crate::kinds::shared::manager::{MANAGER, patch_params};
-use my_operator_client::clock::Clock;
-use my_operator_runtime::reconcile::{Error, call, call_status, if_there, read, write};
+use resilient_kube_client::clock::Clock;
+use wall_clock_controller::reconcile::{Error, call, call_status, if_there, read, write};
 
 /// For how many seconds a watch waits for a deletion that has happened. A watch cache lags by
 /// milliseconds.

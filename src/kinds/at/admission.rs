@@ -10,9 +10,9 @@ use super::pod::names::{CONTAINER, OWN_PREFIX, POD_SUFFIX};
 use super::schedule::{self, Schedule, ceil_to_millisecond};
 use crate::kinds::shared::command;
 use crate::kinds::shared::template::{self, PodTemplate, check_image, check_restart_policy, given};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::{Findings, Recorded, Request, Rules, Subject};
-use my_operator_runtime::reconcile::write::MANAGED_BY;
+use admission_rules::faults::Fault;
+use admission_rules::rules::{Findings, Recorded, Request, Rules, Subject};
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// The annotation that records who created the object.
 pub(crate) const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
@@ -425,7 +425,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use my_operator_admission::rules::decode_and_validate;
+    use admission_rules::rules::decode_and_validate;
 
     fn instant(text: &str) -> DateTime<Utc> {
         DateTime::parse_from_rfc3339(text).unwrap().to_utc()

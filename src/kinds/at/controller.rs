@@ -17,14 +17,14 @@ use super::pod::names::{AT_UID, POD_SUFFIX};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_client::clock::Clock;
-use my_operator_runtime::reconcile::cache::CacheEvent;
-use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
-use my_operator_runtime::reconcile::queue::Queue;
-use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
-use my_operator_runtime::reconcile::write_cache::MAX_LAG;
-use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
+use resilient_kube_client::clock::Clock;
+use wall_clock_controller::reconcile::cache::CacheEvent;
+use wall_clock_controller::reconcile::event::{self, Events, NewEvent};
+use wall_clock_controller::reconcile::queue::Queue;
+use wall_clock_controller::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::write_cache::MAX_LAG;
+use wall_clock_controller::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
@@ -458,11 +458,11 @@ mod tests {
 
     use chrono::TimeDelta;
     use kube::Resource as _;
-    use my_operator_runtime::reconcile::condition;
     use parking_lot::Mutex;
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
     use simulated_apiserver::{self as simulated, Decision, Options, Review, Server, Site, Verb};
+    use wall_clock_controller::reconcile::condition;
 
     use super::super::conditions::{FAILURE_TARGET, POD_ACCEPTED, TOO_LATE};
     use super::super::crd::Ending;
@@ -652,7 +652,7 @@ mod tests {
 
         /// The watch of pods shows this change.
         fn touch(&self, old: Option<&PodView>, new: Option<&PodView>) {
-            let figures = my_operator_runtime::reconcile::metrics::Metrics::new(
+            let figures = wall_clock_controller::reconcile::metrics::Metrics::new(
                 &mut Registry::default(),
                 MANAGER,
             );

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
 use crate::kinds::shared::template::PodTemplate;
-use my_operator_runtime::reconcile::condition::{self, Condition};
-use my_operator_runtime::reconcile::raw;
+use wall_clock_controller::reconcile::condition::{self, Condition};
+use wall_clock_controller::reconcile::raw;
 
 /// What is to run, when, and how.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

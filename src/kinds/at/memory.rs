@@ -13,7 +13,7 @@ use super::observe::{AtView, Call, FailedCall};
 use super::pod::view::PodView;
 use super::sightings::Sightings;
 use super::trial::{Trial, Verdict};
-use my_operator_runtime::reconcile::Key;
+use wall_clock_controller::reconcile::Key;
 
 /// What is remembered of all Ats.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
 
 /// The first bytes of a text, as many as a status keeps.
 pub(crate) fn head(text: &str) -> String {
-    my_operator_client::head(text, MAX_MESSAGE_LEN)
+    resilient_kube_client::head(text, MAX_MESSAGE_LEN)
 }
 
 /// The last bytes of a text: in a log, those that matter most.

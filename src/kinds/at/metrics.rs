@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::admission::Base;
 use super::crd::{Ending, Phase};
-use my_operator_runtime::reconcile::Key;
+use wall_clock_controller::reconcile::Key;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

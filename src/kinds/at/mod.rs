@@ -47,8 +47,8 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::{Kind, Permission, Sample, Start};
-use my_operator_admission::judge::Admission;
-use my_operator_admission::rules::decode_and_validate;
+use admission_rules::judge::Admission;
+use admission_rules::rules::decode_and_validate;
 
 pub use conditions::POD_ACCEPTED;
 

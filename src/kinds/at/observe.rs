@@ -18,13 +18,13 @@ use super::schedule;
 use super::sightings::{LastSeen, Released};
 use super::trial::Trial;
 use crate::kinds::shared::watched::utc;
-use my_operator_admission::bounds;
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::decode_and_validate;
-use my_operator_runtime::reconcile::cache::Cache;
-use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
-use my_operator_runtime::reconcile::write_cache::WriteCache;
-use my_operator_runtime::reconcile::{Error, Key};
+use admission_rules::bounds;
+use admission_rules::faults::Fault;
+use admission_rules::rules::decode_and_validate;
+use wall_clock_controller::reconcile::cache::Cache;
+use wall_clock_controller::reconcile::condition::{self, ACCEPTED};
+use wall_clock_controller::reconcile::write_cache::WriteCache;
+use wall_clock_controller::reconcile::{Error, Key};
 
 /// An At as the cache keeps it. A hundred thousand of them may wait for years, so spec and status
 /// are kept as packed text and parsed when they are needed.

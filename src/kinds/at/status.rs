@@ -20,9 +20,9 @@ use super::result::RunResult;
 use super::schedule::ceil_to_millisecond;
 use super::sightings::{Released, START_RECORDED_WITHIN};
 use super::trial::Verdict;
-use my_operator_admission::faults::join;
-use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
-use my_operator_runtime::reconcile::event::{self, NewEvent, Severity};
+use admission_rules::faults::join;
+use wall_clock_controller::reconcile::condition::{self, ACCEPTED};
+use wall_clock_controller::reconcile::event::{self, NewEvent, Severity};
 
 /// So long a pod may take to start, and to end after its command, before the status says what it waits for.
 const USUAL: TimeDelta = TimeDelta::minutes(1);

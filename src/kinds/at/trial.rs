@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use my_operator_client::backoff::Exponential;
-use my_operator_runtime::reconcile::Error;
+use resilient_kube_client::backoff::Exponential;
+use wall_clock_controller::reconcile::Error;
 
 /// The pauses between dry runs. Longer than those of a start: an At may wait for years, and its instant settles the matter.
 const PAUSES: Exponential = Exponential {

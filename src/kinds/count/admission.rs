@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::{Count, CountSpec, CountStatus};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::{Findings, Rules, Subject};
+use admission_rules::faults::Fault;
+use admission_rules::rules::{Findings, Rules, Subject};
 
 /// The maximum length of a label value, in characters.
 const MAX_VALUE_LEN: usize = 63;
@@ -77,7 +77,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use my_operator_admission::rules::decode_and_validate;
+    use admission_rules::rules::decode_and_validate;
 
     fn faults(spec: &Value) -> Vec<String> {
         let settled = decode_and_validate::<CountRules>(

@@ -13,14 +13,14 @@ use super::decide::{Decision, decide};
 use super::status::{self, Assertion};
 use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::pods::{self, Pod, PodView};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::decode_and_validate;
-use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
-use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
-use my_operator_runtime::reconcile::queue::Queue;
-use my_operator_runtime::reconcile::raw::Raw;
-use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::{
+use admission_rules::faults::Fault;
+use admission_rules::rules::decode_and_validate;
+use wall_clock_controller::reconcile::cache::{Cache, CacheEvent};
+use wall_clock_controller::reconcile::event::{self, Events, NewEvent};
+use wall_clock_controller::reconcile::queue::Queue;
+use wall_clock_controller::reconcile::raw::Raw;
+use wall_clock_controller::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::{
     Action, Context, Controller, Error, Key, Reconciler, call_status, if_there, write,
 };
 
@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::kinds::shared::retained;
-    use my_operator_runtime::reconcile::metrics::Metrics;
+    use wall_clock_controller::reconcile::metrics::Metrics;
 
     fn pod(labels: &serde_json::Value, ready: &str) -> PodView {
         let pod = json!({"metadata": {"name": "x", "namespace": "ns", "labels": labels},

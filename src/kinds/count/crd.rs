@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
-use my_operator_runtime::reconcile::condition::Condition;
-use my_operator_runtime::reconcile::raw;
+use wall_clock_controller::reconcile::condition::Condition;
+use wall_clock_controller::reconcile::raw;
 
 /// Which pods are counted, and how many there should be.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,8 +4,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::crd::CountStatus;
 use super::status::HEALTHY;
-use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use wall_clock_controller::reconcile::condition::{self, ACCEPTED};
+use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 
 /// A change of the pods is written after this time, together with the changes in between.
 const SETTLE: TimeDelta = TimeDelta::seconds(1);
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
     use crate::kinds::count::status::tests::{at, healthy, of};
     use crate::kinds::count::status::{Assertion, observed, read, rejected};
-    use my_operator_admission::faults::Fault;
-    use my_operator_runtime::reconcile::raw::Raw;
+    use admission_rules::faults::Fault;
+    use wall_clock_controller::reconcile::raw::Raw;
 
     fn faulty(before: &CountStatus, generation: i64) -> CountStatus {
         let fault = Fault::invalid("spec.count", -1, "must be greater than or equal to 0");

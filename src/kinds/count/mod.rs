@@ -18,7 +18,7 @@ mod decide;
 mod status;
 
 use super::kind::{Kind, Permission, Sample, Start};
-use my_operator_admission::judge::Admission;
+use admission_rules::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

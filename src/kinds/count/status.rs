@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::{CountSpec, CountStatus};
-use my_operator_admission::faults::{Fault, join};
-use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
-use my_operator_runtime::reconcile::raw::Raw;
+use admission_rules::faults::{Fault, join};
+use wall_clock_controller::reconcile::condition::{self, ACCEPTED};
+use wall_clock_controller::reconcile::raw::Raw;
 
 /// The number of ready pods is exactly the desired one.
 pub(crate) const HEALTHY: &str = "Healthy";

@@ -8,8 +8,8 @@ use robfig_cron::{MAX_LEN, Schedule};
 use super::crd::{CronTab, CronTabSpec, CronTabStatus};
 use crate::kinds::shared::time_zone::{self, TIME_ZONE};
 use crate::kinds::shared::{command, template};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::{Findings, Rules, Subject};
+use admission_rules::faults::Fault;
+use admission_rules::rules::{Findings, Rules, Subject};
 
 /// The default schedule: five past midnight.
 pub(crate) const CRON_SPEC: &str = "5 0 * * *";
@@ -98,7 +98,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use my_operator_admission::rules::decode_and_validate;
+    use admission_rules::rules::decode_and_validate;
 
     /// Validates a good spec with some fields changed.
     fn judge(name: &str, fields: &Value) -> Findings {

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
-use my_operator_runtime::reconcile::condition::Condition;
+use wall_clock_controller::reconcile::condition::Condition;
 
 /// What runs, how often, and in how many pods.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -9,7 +9,7 @@ use super::admission::CRON_SPEC;
 use super::crd::{CronTabSpec, CronTabStatus};
 use crate::kinds::shared::owned_child::KindStatus;
 use crate::kinds::shared::time_zone::TIME_ZONE;
-use my_operator_runtime::reconcile::condition::{self, Condition};
+use wall_clock_controller::reconcile::condition::{self, Condition};
 
 /// A next run is due, by a CronJob that is as desired.
 pub(crate) const READY: &str = "Ready";

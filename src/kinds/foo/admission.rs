@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use chrono::{DateTime, Utc};
 
 use super::crd::{Foo, FooSpec, FooStatus};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::names::has_form_of_label;
-use my_operator_admission::rules::{Findings, Rules, Subject};
+use admission_rules::faults::Fault;
+use admission_rules::names::has_form_of_label;
+use admission_rules::rules::{Findings, Rules, Subject};
 
 /// What the original's schema allows.
 const REPLICAS: RangeInclusive<i64> = 1..=10;
@@ -75,7 +75,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use my_operator_admission::rules::decode_and_validate;
+    use admission_rules::rules::decode_and_validate;
 
     fn faults_of(name: &str, spec: &Value) -> Vec<String> {
         let found = decode_and_validate::<FooRules>(

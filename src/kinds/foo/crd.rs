@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
-use my_operator_runtime::reconcile::condition::Condition;
+use wall_clock_controller::reconcile::condition::Condition;
 
 /// Groups below k8s.io are the Kubernetes project's own: the API server accepts a CRD of such a
 /// group only with this annotation, the address of its approval or a text that begins with

@@ -89,7 +89,7 @@ fn fields(name: &str, spec: &FooSpec) -> Value {
 mod tests {
     use super::*;
     use crate::kinds::shared::owned_child::{Creation, Lifecycle};
-    use my_operator_runtime::reconcile::Key;
+    use wall_clock_controller::reconcile::Key;
 
     #[test]
     fn the_deployment_is_that_of_the_original() {

@@ -12,7 +12,7 @@ mod status;
 
 use super::kind::{Kind, Permission, Sample, Start};
 use super::shared::owned_child;
-use my_operator_admission::judge::Admission;
+use admission_rules::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 
 use super::crd::FooStatus;
 use crate::kinds::shared::owned_child::KindStatus;
-use my_operator_runtime::reconcile::condition::{Condition, State};
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use wall_clock_controller::reconcile::condition::{Condition, State};
+use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 
 /// The Deployment has all its pods, and they are available.
 const AVAILABLE: &str = "Available";
@@ -62,7 +62,7 @@ pub(crate) fn synced_event() -> NewEvent {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use my_operator_runtime::reconcile::condition;
+    use wall_clock_controller::reconcile::condition;
 
     #[test]
     fn it_is_available_when_all_its_pods_are() {

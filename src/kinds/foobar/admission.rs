@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use super::crd::{FooBar, FooBarSpec, FooBarStatus};
 use crate::kinds::shared::command;
 use crate::kinds::shared::template::check_image;
-use my_operator_admission::rules::{Findings, Rules, Subject};
+use admission_rules::rules::{Findings, Rules, Subject};
 
 /// As an At's: an image that has a shell and little else.
 pub(crate) const DEFAULT_IMAGE: &str = "bash:5.3";
@@ -53,7 +53,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use my_operator_admission::rules::decode_and_validate;
+    use admission_rules::rules::decode_and_validate;
 
     /// The findings of a spec that is good but for these fields.
     fn found(name: &str, fields: &Value) -> Findings {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
-use my_operator_runtime::reconcile::condition::Condition;
+use wall_clock_controller::reconcile::condition::Condition;
 
 /// What is to run, and with what input.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

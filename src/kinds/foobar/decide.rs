@@ -152,8 +152,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::kinds::foobar::crd::FooBarSpec;
-    use my_operator_runtime::reconcile::Key;
-    use my_operator_runtime::reconcile::raw::Object;
+    use wall_clock_controller::reconcile::Key;
+    use wall_clock_controller::reconcile::raw::Object;
 
     #[test]
     fn only_a_job_that_cannot_run_is_deleted_for_its_successor() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::crd::FooBarSpec;
 use crate::kinds::shared::command::escape;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// The container that runs the command.
 pub(crate) const CONTAINER: &str = "foobar";

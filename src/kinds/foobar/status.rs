@@ -5,8 +5,8 @@ use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 
 use super::crd::{FooBarStatus, Phase};
 use crate::kinds::shared::owned_child::KindStatus;
-use my_operator_runtime::reconcile::condition::{self, Condition};
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use wall_clock_controller::reconcile::condition::{self, Condition};
+use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 
 /// The command of this generation ended with exit code 0.
 pub(crate) const COMPLETE: &str = "Complete";

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 
 use super::crd::{Memcached, MemcachedSpec, MemcachedStatus};
 use crate::kinds::shared::template::check_image;
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::{Findings, Rules, Subject};
+use admission_rules::faults::Fault;
+use admission_rules::rules::{Findings, Rules, Subject};
 
 /// The image of the operator-sdk's sample, which this kind is modelled on.
 pub(crate) const DEFAULT_IMAGE: &str = "memcached:1.4.36-alpine";
@@ -64,7 +64,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use my_operator_admission::rules::{decode, decode_and_validate};
+    use admission_rules::rules::{decode, decode_and_validate};
 
     fn findings_of(name: &str, spec: &Value) -> Findings {
         let mut spec: MemcachedSpec = decode("spec", Some(spec)).unwrap();

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
-use my_operator_runtime::reconcile::condition::Condition;
+use wall_clock_controller::reconcile::condition::Condition;
 
 /// How many memcached servers to run, and what they run.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,8 +6,8 @@ use super::crd::MemcachedStatus;
 use super::labels;
 use crate::kinds::shared::owned_child::KindStatus;
 use crate::kinds::shared::owned_child::deployment::{DEADLINE, DeploymentView};
-use my_operator_runtime::reconcile::condition::{self, Condition, State};
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use wall_clock_controller::reconcile::condition::{self, Condition, State};
+use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 
 /// As many servers are available as the Deployment promises.
 pub(crate) const AVAILABLE: &str = "Available";

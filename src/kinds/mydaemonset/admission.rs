@@ -15,9 +15,9 @@ use super::decide::strategy::{
 use super::decide::window;
 use super::names::{APP, OUR_PREFIX};
 use crate::kinds::shared::template::{self, PodTemplate};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::{Findings, Rules, Subject};
-use my_operator_runtime::reconcile::write::MANAGED_BY;
+use admission_rules::faults::Fault;
+use admission_rules::rules::{Findings, Rules, Subject};
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// The name becomes a label value of every pod.
 const MAX_NAME_LEN: usize = 63;
@@ -371,7 +371,7 @@ fn host_port(template: &PodTemplate) -> Option<(&str, i64)> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use my_operator_admission::rules::{decode, decode_and_validate};
+    use admission_rules::rules::{decode, decode_and_validate};
     use serde_json::json;
     use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@ use super::object::ObjectView;
 use super::observe::node::NodeView;
 use super::observe::pod::PodView;
 use super::revision::RevisionView;
-use my_operator_runtime::reconcile::Key;
-use my_operator_runtime::reconcile::cache::Cache;
+use wall_clock_controller::reconcile::Key;
+use wall_clock_controller::reconcile::cache::Cache;
 
 pub(crate) struct Caches {
     pub(crate) objects: Arc<Cache<ObjectView>>,

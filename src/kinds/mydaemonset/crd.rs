@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
 use crate::kinds::shared::template::PodTemplate;
-use my_operator_admission::review::object_or_null;
-use my_operator_runtime::reconcile::condition::Condition;
-use my_operator_runtime::reconcile::raw;
+use admission_rules::review::object_or_null;
+use wall_clock_controller::reconcile::condition::Condition;
+use wall_clock_controller::reconcile::raw;
 
 /// What one pod on every eligible node looks like, and how a change of it is rolled out.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use super::crd::MyDaemonSetStatus;
 use super::status::{STANDS, is_frozen, is_rolling, paused};
-use my_operator_runtime::reconcile::Key;
+use wall_clock_controller::reconcile::Key;
 
 /// A roll-out that stands, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

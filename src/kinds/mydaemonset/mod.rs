@@ -48,8 +48,8 @@ pub mod status;
 use clap::{Args as _, FromArgMatches as _};
 
 use super::{Kind, Permission, Sample, Start};
+use admission_rules::judge::Admission;
 use flags::Flags;
-use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use sha2::{Digest, Sha256};
 
 use super::crd::MyDaemonSet;
-use my_operator_runtime::reconcile::write;
+use wall_clock_controller::reconcile::write;
 
 /// The container that runs `spec.image`.
 pub const APP: &str = "app";

@@ -19,10 +19,10 @@ use super::names::{
     RESUME_ANNOTATION,
 };
 use super::revision::{self, Content, RevisionView};
-use my_operator_admission::faults::join;
-use my_operator_admission::rules::decode_and_validate;
-use my_operator_admission::text::cut;
-use my_operator_runtime::reconcile::raw::{self, Raw};
+use admission_rules::faults::join;
+use admission_rules::rules::decode_and_validate;
+use admission_rules::text::cut;
+use wall_clock_controller::reconcile::raw::{self, Raw};
 
 /// The longest text about an invalid spec, in characters: with three dots after it, that of a condition.
 const MAX_REASON_LEN: usize = 1021;

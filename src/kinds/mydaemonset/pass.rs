@@ -20,9 +20,9 @@ use super::names::Owner;
 use super::object::{ObjectView, ParsedSpec};
 use super::observe::pod::PodView;
 use super::status;
-use my_operator_runtime::reconcile::event::{self, NewEvent};
-use my_operator_runtime::reconcile::write_cache::WriteCache;
-use my_operator_runtime::reconcile::{Context, Key};
+use wall_clock_controller::reconcile::event::{self, NewEvent};
+use wall_clock_controller::reconcile::write_cache::WriteCache;
+use wall_clock_controller::reconcile::{Context, Key};
 
 /// A step of a roll-out is made on a decision of this age at most: other nodes may be unavailable by now.
 const MAX_AGE: TimeDelta = TimeDelta::seconds(5);

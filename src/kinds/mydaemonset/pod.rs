@@ -9,7 +9,7 @@ use super::names::{
 };
 use super::revision::Content;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// Without it these pods would keep the cluster autoscaler from ever removing a node.
 const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";

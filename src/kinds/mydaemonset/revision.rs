@@ -23,10 +23,10 @@ use crate::kinds::shared::go_json::as_go;
 use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::template::PodTemplate;
 use crate::kinds::shared::watched::{controller, utc};
+use admission_rules::bounds;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use my_operator_admission::bounds;
-use my_operator_runtime::reconcile::raw::{self, Raw};
-use my_operator_runtime::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::raw::{self, Raw};
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// The content of a revision: the part of the spec that pods are built from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -10,9 +10,9 @@ use super::decide::observed::{self, Excluded, Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
 use super::decide::undo::{self, Undo};
 use super::names::{FREEZE_ANNOTATION, MIGRATION_ANNOTATION};
-use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
-use my_operator_runtime::reconcile::raw::Raw;
+use wall_clock_controller::reconcile::condition::{self, ACCEPTED, Condition, State};
+use wall_clock_controller::reconcile::event::{NewEvent, Severity};
+use wall_clock_controller::reconcile::raw::Raw;
 
 mod causes;
 

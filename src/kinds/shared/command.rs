@@ -1,7 +1,7 @@
 //! A command that users give as one text, for a shell to run.
 
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::Findings;
+use admission_rules::faults::Fault;
+use admission_rules::rules::Findings;
 
 /// The maximum length. Linux allows 128 KiB for one argument of a program, or one variable.
 const MAX_LEN: usize = 32_768;

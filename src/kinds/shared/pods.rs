@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
 use super::watched::WatchedStatus;
-use my_operator_runtime::reconcile::raw::{self, Raw};
-use my_operator_runtime::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::raw::{self, Raw};
+use wall_clock_controller::reconcile::watch::Selection;
 
 /// Page size of a list: pods are long texts of which little is kept.
 const PAGE: u32 = 100;

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::image;
-use my_operator_admission::faults::Fault;
-use my_operator_admission::names::is_label;
-use my_operator_admission::rules::Findings;
-use my_operator_admission::text::cut;
+use admission_rules::faults::Fault;
+use admission_rules::names::is_label;
+use admission_rules::rules::Findings;
+use admission_rules::text::cut;
 
 /// A pod template as written: `metadata` (labels and annotations) and `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

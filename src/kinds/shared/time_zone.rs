@@ -1,7 +1,7 @@
 //! The rules of a field that names a time zone.
 
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::Findings;
+use admission_rules::faults::Fault;
+use admission_rules::rules::Findings;
 use robfig_cron::Zone;
 
 /// The default time zone. A CronJob without one follows the clock of whatever machine its

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde::{Deserialize, Serialize};
 
-use my_operator_runtime::reconcile::raw;
+use wall_clock_controller::reconcile::raw;
 
 /// The fields of a node's or pod's status that are used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

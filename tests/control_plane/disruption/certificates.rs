@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use chrono::{TimeDelta, Utc};
-use my_operator_certs::authority::{Authority, Leaf};
 use my_operator_rounds::lengths;
+use webhook_certs::authority::{Authority, Leaf};
 
 use crate::disruption::load::{Load, call, trust};
 use crate::disruption::webhook_plane;

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use my_operator::manifests::Names;
-use my_operator_certs::authority::Authority;
 use my_operator_cluster::Cluster;
 use my_operator_rounds::lengths;
 use serde_json::{Value, json};
+use webhook_certs::authority::Authority;
 
 use crate::disruption::load::{Load, call, trust};
 use crate::disruption::{VALIDATING, report, until_event, webhook_plane};

@@ -190,7 +190,7 @@ async fn large_dry_runs_fail_no_honest_request_and_take_little_memory() {
         };
         match api.create(&params, &object).await {
             Ok(_) => String::new(),
-            Err(error) => my_operator_client::explain(&error),
+            Err(error) => resilient_kube_client::explain(&error),
         }
     };
 

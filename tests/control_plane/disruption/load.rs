@@ -127,7 +127,7 @@ pub(crate) fn dry_run(
                 ..PostParams::default()
             };
             let made = api.create(&dry_run, &object).await;
-            let made = made.map_err(|error| my_operator_client::explain(&error))?;
+            let made = made.map_err(|error| resilient_kube_client::explain(&error))?;
             // The answer has passed the mutating webhook, or else it had no defaults.
             let defaulted = !made.data["spec"][default].is_null();
             defaulted.then_some(()).ok_or_else(|| "no defaults".into())

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
+use admission_rules::review::Request;
 use my_operator::kinds::{Kind, REGISTRY, Sample};
-use my_operator_admission::review::Request;
 use serde_json::{Value, json};
 
 use crate::harness::{run, sample_path};

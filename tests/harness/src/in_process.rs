@@ -7,11 +7,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Client;
 use my_operator::kinds::shared::manager::MANAGER;
 use my_operator::kinds::{Kind, REGISTRY};
-use my_operator_client::clock::Clock;
-use my_operator_runtime::reconcile::Context;
-use my_operator_runtime::reconcile::event::EventPublisher;
+use resilient_kube_client::clock::Clock;
 use simulated_apiserver::{Resource, Server};
 use tokio_util::sync::CancellationToken;
+use wall_clock_controller::reconcile::Context;
+use wall_clock_controller::reconcile::event::EventPublisher;
 
 /// The kind of that name, as `--kinds` takes it.
 pub fn kind(name: &str) -> &'static Kind {

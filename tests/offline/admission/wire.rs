@@ -4,6 +4,8 @@
 use std::cell::LazyCell;
 use std::fmt::Write as _;
 
+use admission_rules::metrics::Metrics;
+use admission_rules::router::router;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::response::Parts;
@@ -11,9 +13,7 @@ use axum::http::{Request, StatusCode};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use chrono::DateTime;
 use my_operator::kinds::{Kind, REGISTRY};
-use my_operator_admission::metrics::Metrics;
-use my_operator_admission::router::router;
-use my_operator_client::clock::Clock;
+use resilient_kube_client::clock::Clock;
 use serde_json::Value;
 use tower::ServiceExt as _;
 

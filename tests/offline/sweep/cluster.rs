@@ -8,7 +8,6 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use my_operator::kinds::shared::manager::MANAGER;
 use my_operator_harness::in_process;
-use my_operator_runtime::reconcile::Context;
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -19,6 +18,7 @@ use simulated_apiserver::{
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use wall_clock_controller::reconcile::Context;
 
 use super::changes;
 use super::faults::Fault;

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use admission_rules::review::Request;
 use my_operator::kinds::Kind;
-use my_operator_admission::review::Request;
 use my_operator_harness::in_process;
 use serde_json::{Value, json};
 use simulated_apiserver::Decision;

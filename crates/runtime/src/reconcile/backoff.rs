@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use my_operator_client::backoff::Exponential;
+use resilient_kube_client::backoff::Exponential;
 use serde::Serialize;
 
 const PAUSES: Exponential = Exponential {

@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::reconcile::Key;
-use my_operator_client::explain;
+use resilient_kube_client::explain;
 
 /// Time limit of a write. The API server gives a write 34 s, in which other admission webhooks may take up to 30 s each
 /// (k8s.io/apiserver, endpoints/handlers/rest.go). A client that hangs up earlier gets neither the result nor the

@@ -28,9 +28,9 @@ use super::error::retry_after;
 use super::outbox::Outbox;
 use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
 use super::write;
-use my_operator_client::backoff::Exponential;
-use my_operator_client::clock::Clock;
-use my_operator_client::head;
+use resilient_kube_client::backoff::Exponential;
+use resilient_kube_client::clock::Clock;
+use resilient_kube_client::head;
 
 /// Time limit of one request, so that one Event does not hold up the others.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -598,7 +598,7 @@ mod tests {
             }
             let (events, publisher) = events(
                 server.client("operator"),
-                my_operator_client::clock::system(),
+                resilient_kube_client::clock::system(),
                 "operator",
             );
             for name in ["a", "a", "b"] {
@@ -666,7 +666,7 @@ mod tests {
         server.on(plan);
         let (events, publisher) = events(
             server.client("operator"),
-            my_operator_client::clock::system(),
+            resilient_kube_client::clock::system(),
             "operator",
         );
         for (namespace, count) in counts {
@@ -737,7 +737,7 @@ mod tests {
                     Decision::Forward
                 }
             });
-            let clock = my_operator_client::clock::system();
+            let clock = resilient_kube_client::clock::system();
             let (events, publisher) = events(server.client("operator"), clock, "operator");
             let stop = CancellationToken::new();
             stop.cancel();

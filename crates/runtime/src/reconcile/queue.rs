@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::Key;
 use super::lanes::{Lanes, SLOW, Turn, Urgency};
 use super::metrics::{ControllerMetrics, InProgress};
-use my_operator_client::backoff::Exponential;
-use my_operator_client::clock::Clock;
+use resilient_kube_client::backoff::Exponential;
+use resilient_kube_client::clock::Clock;
 
 /// How often the wall clock is read while a key waits for an instant. A timer that sleeps until the instant would not
 /// notice that the clock was set, or that the machine was suspended.

@@ -25,7 +25,7 @@ use super::metrics::{ControllerMetrics, Metrics};
 use super::queue::{Failure, Queue};
 use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
 use super::{Error, Key};
-use my_operator_client::clock::Clock;
+use resilient_kube_client::clock::Clock;
 
 /// A lasting error is logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);

@@ -20,8 +20,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
 use super::error::retry_after;
-use my_operator_client::backoff::Exponential;
-use my_operator_client::{self as client, pages};
+use resilient_kube_client::backoff::Exponential;
+use resilient_kube_client::{self as client, pages};
 
 /// The API server ends a watch after this time. A bookmark comes shortly before.
 const WATCH_FOR: Duration = Duration::from_secs(25);

@@ -27,8 +27,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{Counters, Limits, Rejection, Shutdown, serve, serve_plain, tls_config};
-use my_operator_certs::ServedCertificate;
-use my_operator_certs::authority::Authority;
+use webhook_certs::ServedCertificate;
+use webhook_certs::authority::Authority;
 
 /// Nothing in these tests takes longer, unless it hangs.
 const SOON: Duration = Duration::from_secs(10);

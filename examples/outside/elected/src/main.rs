@@ -4,13 +4,13 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fenced_lease::{Elector, Periods, Settings};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt as _};
-use my_operator_leader::{Elector, Periods, Settings};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

@@ -6,11 +6,11 @@ mod tests;
 use std::{error::Error, net::Ipv6Addr, sync::Arc};
 
 use axum::{Json, Router, routing::post};
+use bounded_listener::{Limits, Shutdown, bind, serve, tls_config};
 use kube::{Client, Config, client::ClientBuilder};
-use my_operator_certs::{BundleTarget, CertManager, Periods, ServerClock, Settings};
-use my_operator_serving::{Limits, Shutdown, bind, serve, tls_config};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use webhook_certs::{BundleTarget, CertManager, Periods, ServerClock, Settings};
 
 type Ended = Result<(), Box<dyn Error>>;
 

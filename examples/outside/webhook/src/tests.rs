@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use bounded_listener::bind;
 use chrono::{TimeDelta, Utc};
 use kube::client::ClientBuilder;
-use my_operator_certs::{Periods, ServerClock};
-use my_operator_serving::bind;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -23,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use webhook_certs::{Periods, ServerClock};
 
 /// How much later than it changes API servers learn of a bundle: in less than twice this time, the propagation time.
 const LAG: Duration = Duration::from_millis(400);

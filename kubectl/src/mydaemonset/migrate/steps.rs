@@ -20,9 +20,9 @@ use kube::core::SelectorExt as _;
 use my_operator::kinds::mydaemonset::names::{MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
 use my_operator::kinds::mydaemonset::status::{MIGRATING, PROGRESSING};
 use my_operator::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::condition::ACCEPTED;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
 use serde_json::{Map, Value, json};
+use wall_clock_controller::reconcile::condition::ACCEPTED;
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 use super::translate::{
     KEPT, OUR_LABELS, Translation, manifest, member, selector, to_daemon_set, to_ours,

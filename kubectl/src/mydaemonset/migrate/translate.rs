@@ -10,9 +10,9 @@ use my_operator::kinds::mydaemonset::names::{
     APP, MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL,
 };
 use my_operator::kinds::mydaemonset::revision::Content;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 use crate::containers;
 

@@ -12,7 +12,7 @@ use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
 use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
-use my_operator_client::backoff::Exponential;
+use resilient_kube_client::backoff::Exponential;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{self, MissedTickBehavior};

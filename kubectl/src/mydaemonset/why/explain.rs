@@ -17,8 +17,8 @@ use my_operator::kinds::mydaemonset::status::{
     is_migrating,
 };
 use my_operator::kinds::shared::watched::utc;
-use my_operator_runtime::reconcile::condition::{ACCEPTED, Condition};
 use serde::Serialize;
+use wall_clock_controller::reconcile::condition::{ACCEPTED, Condition};
 
 use super::cause::{Cause, Reason};
 use super::facts::{Fleet, NodeFacts, PodFacts};

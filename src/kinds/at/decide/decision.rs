@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::kinds::at::crd::AtStatus;
 use crate::kinds::at::pod::view::PodView;
 use crate::kinds::at::status::{Report, StatusBuilder};
-use my_operator_runtime::reconcile::event::NewEvent;
+use wall_clock_controller::reconcile::event::NewEvent;
 
 /// Interval of live reads where no watch delivers a change, such as of a foreign pod.
 pub(super) const BLIND_INTERVAL: TimeDelta = TimeDelta::seconds(60);

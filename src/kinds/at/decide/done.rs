@@ -9,8 +9,8 @@ use crate::kinds::at::conditions::{FINISHED, GATE_VIOLATED, STARTED};
 use crate::kinds::at::observe::{AtView, Observed};
 use crate::kinds::at::pod::view::PodView;
 use crate::kinds::at::status::StatusBuilder;
-use my_operator_runtime::reconcile::condition;
-use my_operator_runtime::reconcile::event::Severity;
+use wall_clock_controller::reconcile::condition;
+use wall_clock_controller::reconcile::event::Severity;
 
 pub(super) fn decide(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
     let (at, now) = (status.at, status.now);

@@ -9,7 +9,7 @@ use crate::kinds::at::observe::{AtView, FailedCall, Observed};
 use crate::kinds::at::pod::view::PodView;
 use crate::kinds::at::result::RunResult;
 use crate::kinds::at::status::StatusBuilder;
-use my_operator_runtime::reconcile::condition;
+use wall_clock_controller::reconcile::condition;
 
 /// Ends the At.
 pub(super) fn end(mut status: StatusBuilder<'_>, run: &RunResult) -> Decision {

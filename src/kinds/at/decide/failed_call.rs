@@ -9,7 +9,7 @@ use crate::kinds::at::crd::Phase;
 use crate::kinds::at::message::head;
 use crate::kinds::at::observe::{AtView, Call, FailedCall};
 use crate::kinds::at::status::StatusBuilder;
-use my_operator_runtime::reconcile::event::{self, Severity};
+use wall_clock_controller::reconcile::event::{self, Severity};
 
 /// The pause after repeated rejections of the deletion of a finished At: there may be thousands of them, and none is
 /// urgent.

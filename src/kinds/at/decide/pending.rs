@@ -12,9 +12,9 @@ use crate::kinds::at::pod::build;
 use crate::kinds::at::pod::names::{HASH, pod_name};
 use crate::kinds::at::pod::view::PodView;
 use crate::kinds::at::status::StatusBuilder;
-use my_operator_admission::faults::join;
-use my_operator_runtime::reconcile::condition;
-use my_operator_runtime::reconcile::event::Severity;
+use admission_rules::faults::join;
+use wall_clock_controller::reconcile::condition;
+use wall_clock_controller::reconcile::event::Severity;
 
 pub(super) fn decide(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
     let (at, now) = (status.at, status.now);

@@ -11,7 +11,7 @@ use crate::kinds::at::observe::Observed;
 use crate::kinds::at::pod::build;
 use crate::kinds::at::status::StatusBuilder;
 use crate::kinds::at::trial::{MAX_PAUSE, Trial};
-use my_operator_runtime::reconcile::condition;
+use wall_clock_controller::reconcile::condition;
 
 /// A start is urgent from so long before: its key must not wait for its turn when it is due. Nor for a dry run, so from then
 /// on none is made.

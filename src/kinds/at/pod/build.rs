@@ -9,7 +9,7 @@ use crate::kinds::shared::command::escape;
 use crate::kinds::shared::go_json::as_go;
 use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::template::PodTemplate;
-use my_operator_runtime::reconcile::write::{self, MANAGED_BY};
+use wall_clock_controller::reconcile::write::{self, MANAGED_BY};
 
 /// The At that a pod is for.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub(crate) fn hash(uid: &str, spec: &AtSpec) -> String {
     format!("{:x}", Sha256::digest(as_go(matters)))
 }
 
-/// The pod of an At whose spec is defaulted and valid (see [`my_operator_admission::rules::decode_and_validate`]):
+/// The pod of an At whose spec is defaulted and valid (see [`admission_rules::rules::decode_and_validate`]):
 /// gated, and otherwise as the template says.
 pub(crate) fn build(owner: Owner<'_>, spec: &AtSpec) -> Value {
     let none = PodTemplate::default();
@@ -121,7 +121,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::kinds::at::admission::AtRules;
-    use my_operator_admission::rules::Rules;
+    use admission_rules::rules::Rules;
 
     pub(in crate::kinds::at::pod) const OWNER: Owner<'_> = Owner {
         name: "a",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::kinds::shared::watched::WatchedStatus;
-use my_operator_runtime::reconcile::raw;
+use wall_clock_controller::reconcile::raw;
 
 /// A pod as it is watched: the fields that the operator reads.
 #[derive(Resource, Clone, Debug, Default, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_RELEASE};
-use my_operator_runtime::reconcile::{Error, if_there, read};
+use wall_clock_controller::reconcile::{Error, if_there, read};
 
 /// Adopts and releases the pods that were decided on, and releases those that the watch no longer
 /// shows and that still exist, without our labels.

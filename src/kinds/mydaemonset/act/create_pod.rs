@@ -18,7 +18,7 @@ use crate::kinds::mydaemonset::pod;
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::status::FAILED_CREATE;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+use wall_clock_controller::reconcile::{Error, call, if_there, read, write};
 
 /// The outcome of an attempt to create one pod.
 pub(super) enum Made {

@@ -16,7 +16,7 @@ use crate::kinds::mydaemonset::observe::node::WatchedNode;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::status::{DELETE_REFUSED, FAILED_DELETE};
-use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+use wall_clock_controller::reconcile::{Error, call, if_there, read, write};
 
 /// Deletes the pods that were decided on, and repeats deletions without a definite answer.
 pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &mut Outcome) {

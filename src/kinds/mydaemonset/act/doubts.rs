@@ -6,7 +6,7 @@ use super::ownership::{is_ours, is_shown};
 use crate::kinds::mydaemonset::memory::nodes::Written;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
-use my_operator_runtime::reconcile::{Error, if_there, read};
+use wall_clock_controller::reconcile::{Error, if_there, read};
 
 /// Asks the API server about changes that no watch has shown in time. Only its answer ends a
 /// belief: if a belief ended by itself, a late deletion would come on top of that of another

@@ -15,7 +15,7 @@ use crate::kinds::mydaemonset::names::pod_name;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pod;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::{Error, call, raw, write};
+use wall_clock_controller::reconcile::{Error, call, raw, write};
 
 /// A pod as it would be created.
 #[derive(Clone, Debug, Default, Deserialize)]

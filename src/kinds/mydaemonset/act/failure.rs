@@ -11,8 +11,8 @@ use crate::kinds::mydaemonset::status::{
     Refusal,
 };
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::Error;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::Error;
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// A failed call.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ pub(super) fn is_already_there(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use my_operator_runtime::reconcile::Key;
+    use wall_clock_controller::reconcile::Key;
 
     fn failure(code: u16, message: &str) -> Failure {
         let status = Status {

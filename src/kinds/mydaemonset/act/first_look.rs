@@ -13,8 +13,8 @@ use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::watched::controller;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
-use my_operator_runtime::reconcile::{Error, Key, read};
+use wall_clock_controller::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::{Error, Key, read};
 
 /// Pods of one page of the list.
 const PAGE: u32 = 500;

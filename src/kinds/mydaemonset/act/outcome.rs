@@ -6,7 +6,7 @@ use super::failure::Failure;
 use crate::kinds::mydaemonset::decide::decision::DeleteReason;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::pass::Pass;
-use my_operator_runtime::reconcile::Error;
+use wall_clock_controller::reconcile::Error;
 
 /// What was done in one pass, and what is left.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::shared::manager::{MANAGER, patch_params};
 use crate::kinds::shared::watched::controller;
-use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+use wall_clock_controller::reconcile::{Error, call, if_there, read, write};
 
 /// Whether this very object exists and is not being deleted, by a live read. Otherwise it must
 /// not adopt: what it adopts would be deleted with it.

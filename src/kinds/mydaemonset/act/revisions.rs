@@ -20,7 +20,7 @@ use crate::kinds::mydaemonset::revision::{self, Place, RevisionView, WatchedRevi
 use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
 use crate::kinds::shared::manager::{MANAGER, patch_params};
 use crate::kinds::shared::watched::controller;
-use my_operator_runtime::reconcile::{Error, call, read, write};
+use wall_clock_controller::reconcile::{Error, call, read, write};
 
 /// The outcome of storing the revision of the current spec.
 pub(crate) enum Ensured {

@@ -20,12 +20,12 @@ use super::observe::pod::{PodView, WatchedPod};
 use super::pass::{Scope, WrittenStatus};
 use super::revision::RevisionView;
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::cache::{CacheEvent, Source as _};
-use my_operator_runtime::reconcile::queue::Queue;
-use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
-use my_operator_runtime::reconcile::write_cache::WriteCache;
-use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
+use wall_clock_controller::reconcile::cache::{CacheEvent, Source as _};
+use wall_clock_controller::reconcile::queue::Queue;
+use wall_clock_controller::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::write_cache::WriteCache;
+use wall_clock_controller::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
 
 mod plan;
 mod reconcile;

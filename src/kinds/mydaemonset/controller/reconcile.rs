@@ -20,8 +20,8 @@ use crate::kinds::mydaemonset::object::ParsedSpec;
 use crate::kinds::mydaemonset::pass::{Pass, Scope};
 use crate::kinds::mydaemonset::revision::RevisionView;
 use crate::kinds::mydaemonset::status::{self, Frozen, StatusInput};
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
-use my_operator_runtime::reconcile::{Action, Error};
+use wall_clock_controller::reconcile::event::{NewEvent, Severity};
+use wall_clock_controller::reconcile::{Action, Error};
 
 /// Retry interval while a deleted object's revision blocks the name, or the watch is behind.
 const RETRY_PAUSE: TimeDelta = TimeDelta::seconds(10);

@@ -12,8 +12,8 @@ use crate::kinds::mydaemonset::names::CONTROLLER;
 use crate::kinds::mydaemonset::pass::{Scope, WrittenStatus};
 use crate::kinds::mydaemonset::status::{self, times_stopped};
 use crate::kinds::shared::manager::patch_params;
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
-use my_operator_runtime::reconcile::{Error, call_status, if_there};
+use wall_clock_controller::reconcile::event::{NewEvent, Severity};
+use wall_clock_controller::reconcile::{Error, call_status, if_there};
 
 /// Writes the status of one pass.
 pub(super) struct StatusWriter<'a> {

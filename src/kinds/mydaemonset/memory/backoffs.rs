@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::kinds::mydaemonset::status::Refusal;
-use my_operator_client::backoff::Exponential;
+use resilient_kube_client::backoff::Exponential;
 
 /// The pauses after the API server rejected a pod.
 const PAUSES: Exponential = Exponential {

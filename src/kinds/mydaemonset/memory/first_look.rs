@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use my_operator_client::backoff::Exponential;
+use resilient_kube_client::backoff::Exponential;
 
 /// The watch is late by milliseconds as a rule.
 const PAUSES: Exponential = Exponential {

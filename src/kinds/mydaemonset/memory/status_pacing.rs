@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
-use my_operator_runtime::reconcile::backoff::StatusWrites;
+use wall_clock_controller::reconcile::backoff::StatusWrites;
 
 /// The longest pause between two status writes that change only numbers.
 const MAX_PAUSE: TimeDelta = TimeDelta::milliseconds(100);

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::watched::{WatchedStatus, utc};
-use my_operator_runtime::reconcile::raw;
+use wall_clock_controller::reconcile::raw;
 
 /// A node as it is watched.
 #[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]

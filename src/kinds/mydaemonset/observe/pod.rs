@@ -11,7 +11,7 @@ use crate::kinds::mydaemonset::names::{
     ATTEMPT_ANNOTATION, NAME_LABEL, PREDECESSOR_ANNOTATION, REVISION_LABEL,
 };
 use crate::kinds::shared::watched::{WatchedContainer, WatchedStatus, controller, utc};
-use my_operator_runtime::reconcile::raw;
+use wall_clock_controller::reconcile::raw;
 
 /// A pod as it is watched.
 #[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use super::observe::{StoredChild, StoredObject, child_view};
 use super::parent::{Creation, DriftPolicy, Owner, Parent, StatusOf};
 use super::view::{ChildView, ParentView};
 use crate::kinds::shared::manager::{MANAGER, patch_params};
-use my_operator_runtime::reconcile::write;
-use my_operator_runtime::reconcile::{Error, Key, call, call_status, if_there, read};
+use wall_clock_controller::reconcile::write;
+use wall_clock_controller::reconcile::{Error, Key, call, call_status, if_there, read};
 
 /// The calls of one pass.
 pub(crate) struct Calls<'a, P: Parent> {

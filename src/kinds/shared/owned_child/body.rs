@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::parent::{Desired, ObjectOf, Owner, Parent};
 use super::view::{COMPONENT, owner_annotation};
 use crate::kinds::shared::manager::MANAGER;
-use my_operator_runtime::reconcile::write::{self, MANAGED_BY};
+use wall_clock_controller::reconcile::write::{self, MANAGED_BY};
 
 /// The child with everything that is ours: the kind's fields, the owner reference, and the labels
 /// and the annotation that show whose it is should it lose that reference.

@@ -8,8 +8,8 @@ use super::parent::Parent;
 use super::reconcile::ChildReconciler;
 use super::view::ParentView;
 use crate::kinds::shared::pods::PodView;
-use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::{Context, Controller};
+use wall_clock_controller::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::{Context, Controller};
 
 /// Runs the reconciler of that kind until the context is cancelled.
 ///

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::decide::{FailedWrite, Found};
 use super::view::ChildView;
-use my_operator_runtime::reconcile::Error;
+use wall_clock_controller::reconcile::Error;
 
 pub(crate) struct KnownChild {
     child: Option<Arc<ChildView>>,

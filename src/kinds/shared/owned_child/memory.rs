@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::decide::Found;
 use super::parent::{Done, Trouble};
 use super::view::ChildView;
-use my_operator_runtime::reconcile::Key;
-use my_operator_runtime::reconcile::backoff::{Backoff, StatusWrites};
-use my_operator_runtime::reconcile::write_cache::MAX_LAG;
+use wall_clock_controller::reconcile::Key;
+use wall_clock_controller::reconcile::backoff::{Backoff, StatusWrites};
+use wall_clock_controller::reconcile::write_cache::MAX_LAG;
 
 /// What is remembered of one object.
 #[derive(Clone, Debug, Default)]

@@ -38,7 +38,7 @@ pub(crate) use parent::{
     Parent, Report, Trouble,
 };
 
-use my_operator_runtime::reconcile::Context;
+use wall_clock_controller::reconcile::Context;
 
 /// Runs the reconciler of that kind until the context is cancelled.
 pub(crate) fn start<P: Parent>(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {

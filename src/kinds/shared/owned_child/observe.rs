@@ -9,12 +9,12 @@ use super::parent::{ObjectOf, Owner, Parent};
 use super::view::{COMPONENT, ChildView, ParentView};
 use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::pods::{self, Pod, PodView};
-use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
-use my_operator_runtime::reconcile::queue::Queue;
-use my_operator_runtime::reconcile::raw::Object;
-use my_operator_runtime::reconcile::watch::Selection;
-use my_operator_runtime::reconcile::write::MANAGED_BY;
-use my_operator_runtime::reconcile::{Context, Key};
+use wall_clock_controller::reconcile::cache::{Cache, CacheEvent};
+use wall_clock_controller::reconcile::queue::Queue;
+use wall_clock_controller::reconcile::raw::Object;
+use wall_clock_controller::reconcile::watch::Selection;
+use wall_clock_controller::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::{Context, Key};
 
 /// Page size of a list.
 pub(crate) const PAGE: u32 = 100;

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::view::ChildView;
 use crate::kinds::shared::pods::PodView;
-use my_operator_admission::rules::Rules;
-use my_operator_runtime::reconcile::Key;
-use my_operator_runtime::reconcile::condition::Condition;
-use my_operator_runtime::reconcile::event::NewEvent;
+use admission_rules::rules::Rules;
+use wall_clock_controller::reconcile::Key;
+use wall_clock_controller::reconcile::condition::Condition;
+use wall_clock_controller::reconcile::event::NewEvent;
 
 /// The API type of a kind.
 pub(crate) type ObjectOf<P> = <<P as Parent>::Rules as Rules>::Object;

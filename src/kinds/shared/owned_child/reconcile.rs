@@ -19,10 +19,10 @@ use super::parent::{
 };
 use super::status;
 use super::view::{ChildView, ParentView};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::decode_and_validate;
-use my_operator_runtime::reconcile::event::{self, NewEvent};
-use my_operator_runtime::reconcile::{Action, Context, Error, Key, Reconciler};
+use admission_rules::faults::Fault;
+use admission_rules::rules::decode_and_validate;
+use wall_clock_controller::reconcile::event::{self, NewEvent};
+use wall_clock_controller::reconcile::{Action, Context, Error, Key, Reconciler};
 
 /// Above the step count of any path through the decision (7), so that a bug cannot become a hot loop.
 const MAX_STEPS: usize = 12;

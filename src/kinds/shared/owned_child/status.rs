@@ -8,10 +8,10 @@ use kube::Resource as _;
 use super::parent::{Done, KindStatus, Observation, Owner, Parent, Report, StatusOf, Trouble};
 use super::view::{ChildView, ParentView};
 use crate::kinds::shared::pods::PodView;
-use my_operator_admission::faults::{self, Fault};
-use my_operator_runtime::reconcile::Key;
-use my_operator_runtime::reconcile::condition::{self, ACCEPTED, State};
-use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use admission_rules::faults::{self, Fault};
+use wall_clock_controller::reconcile::Key;
+use wall_clock_controller::reconcile::condition::{self, ACCEPTED, State};
+use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 
 /// The child cannot be created or corrected, or is not healthy; reason and message say which.
 const DEGRADED: &str = "Degraded";

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 use crate::kinds::shared::manager::MANAGER;
 use crate::kinds::shared::watched::utc;
-use my_operator_runtime::reconcile::raw::{Object, Raw};
-use my_operator_runtime::reconcile::write::MANAGED_BY;
+use wall_clock_controller::reconcile::raw::{Object, Raw};
+use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// The label that separates the children of one kind from those of another.
 pub(crate) const COMPONENT: &str = "app.kubernetes.io/component";

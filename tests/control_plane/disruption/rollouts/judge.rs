@@ -234,7 +234,7 @@ impl ObjectState {
     /// The roll-out of this very spec has stopped by itself.
     fn is_stopped(&self) -> bool {
         let status = &self.status;
-        let stopped = |c: &my_operator_runtime::reconcile::condition::Condition| {
+        let stopped = |c: &wall_clock_controller::reconcile::condition::Condition| {
             c.type_ == "Progressing" && c.reason == "AutoPaused"
         };
         status.observed_generation == Some(self.spec.generation)

@@ -21,10 +21,10 @@ use crate::kinds::at::pod::names::GATE;
 use crate::kinds::at::pod::view::{Ended, PodPhase, PodView, Waiting};
 use crate::kinds::at::sightings::{LastSeen, Released, START_RECORDED_WITHIN, Sightings};
 use crate::kinds::at::trial::{MAX_PAUSE, Trial, Verdict};
-use my_operator_admission::faults::{Fault, join};
-use my_operator_admission::rules::Rules;
-use my_operator_runtime::reconcile::Key;
-use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
+use admission_rules::faults::{Fault, join};
+use admission_rules::rules::Rules;
+use wall_clock_controller::reconcile::Key;
+use wall_clock_controller::reconcile::condition::{self, ACCEPTED};
 
 /// The At's UID.
 const UID: &str = "at-1";

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
 use crate::kinds::shared::template::PodTemplate;
-use my_operator_admission::names::is_subdomain;
+use admission_rules::names::is_subdomain;
 
 pub(crate) mod rules;
 

@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 
 use super::{NODE_NAME, is_key, is_value, line, list, node_selector_terms, text};
 use crate::kinds::shared::template::{given, member, object};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::names::is_subdomain;
-use my_operator_admission::rules::Findings;
+use admission_rules::faults::Fault;
+use admission_rules::names::is_subdomain;
+use admission_rules::rules::Findings;
 
 /// How many terms, requirements and values a pod spec may have: each is compared with every node.
 const MAX_SIZE: usize = 1_000;

@@ -8,8 +8,8 @@ use robfig_cron::{MAX_LEN, Schedule, parse, parse_duration};
 use super::date;
 use crate::kinds::mydaemonset::crd::Window;
 use crate::kinds::shared::time_zone::{self, TIME_ZONE};
-use my_operator_admission::faults::Fault;
-use my_operator_admission::rules::Findings;
+use admission_rules::faults::Fault;
+use admission_rules::rules::Findings;
 
 /// How many windows there may be: each is looked at in every pass.
 const MAX_WINDOWS: usize = 10;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::kinds::mydaemonset::decide::input::{Known, Revisions};
-use my_operator_admission::rules::Findings;
+use admission_rules::rules::Findings;
 
 const BERLIN: &str = "Europe/Berlin";
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use my_operator::kinds::mydaemonset::crd::MyDaemonSetStatus;
-use my_operator_runtime::reconcile::condition::Condition;
 use robfig_cron::{Zone, parse};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use wall_clock_controller::reconcile::condition::Condition;
 
 use super::{Judge, Node, NodeState, PodState, Spec};
 

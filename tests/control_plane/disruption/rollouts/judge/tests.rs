@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use my_operator::kinds::mydaemonset::crd::MyDaemonSetStatus;
-use my_operator_runtime::reconcile::condition::Condition;
 use serde_json::json;
+use wall_clock_controller::reconcile::condition::Condition;
 
 use super::settings::Settings;
 use super::{
