@@ -387,6 +387,17 @@ impl Fleet {
         names.collect()
     }
 
+    /// Waits until these are its pods and no others. A name is that of the node and the revision. One that has ended holds
+    /// up nothing and may stay for seconds after it was deleted: a killed operator may have cut the call short.
+    pub(super) async fn until_names(&self, names: &BTreeMap<String, String>) {
+        let begin = Instant::now();
+        while self.list().len() != names.len() || self.names() != *names {
+            let (now, late) = (self.names(), begin.elapsed() > TIMEOUT);
+            assert!(!late, "{now:?}\nare not {names:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// All events of the pods and of the object up to now.
     pub(super) async fn history(&self) -> History {
         self.record.end().await;

@@ -43,8 +43,7 @@ async fn a_bad_revision_reaches_its_canaries_alone_and_is_undone() {
         () = restart(&start, &run, random) => unreachable!("it never ends"),
         () = fleet.until_state("RolledBack") => {}
     }
-    // A pod's name is that of its node and revision.
-    assert_eq!(fleet.names(), before);
+    fleet.until_names(&before).await;
     let tried = fleet.nodes_ever_with(BAD);
     assert!((1..=CANARIES).contains(&tried.len()), "{tried:?}");
     assert_good(&run.judge(&fleets).await);
