@@ -4,7 +4,7 @@
 VERSIONS ?=
 FOR ?=
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-.PHONY: advisories coverage docs matrix soak pictures check-darwin outside ci-tools actionlint
+.PHONY: advisories coverage docs matrix soak pictures check-darwin outside publishable ci-tools actionlint
 
 ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-dry-run).
 	./hack/ci-tools $(FOR)
@@ -46,3 +46,6 @@ check-darwin: ## Type-check the plugins of kubectl for macOS (rustup target add 
 
 outside: ## Package the crates for crates.io, and build and test examples/outside on the packages.
 	./hack/outside
+
+publishable: ## Check the crates for crates.io: the oldest Rust, semantic versions since the last tag (SINCE=COMMIT), a dry run.
+	./hack/publishable
