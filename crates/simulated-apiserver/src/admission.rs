@@ -5,13 +5,13 @@ use serde_json::Value;
 use crate::call::Verb;
 use crate::status::Status;
 
-/// A write that is reviewed before it is validated and stored.
+/// A write that is reviewed before it is validated and stored; see [`Server::admit`](crate::Server::admit).
 pub struct Review<'a> {
     /// The identity of the client, or of [`crate::Server::direct_as`].
     pub user: &'a str,
     /// Create, update (patches are updates here, as for webhooks) or delete.
     pub verb: Verb,
-    /// The plural, with the subresource: `pods`, `ats/status`.
+    /// The plural, with the subresource: `pods`, `pods/status`.
     pub resource: &'a str,
     /// The object as it would be stored, which the review may change; for a deletion, the object to delete.
     pub object: &'a mut Value,

@@ -1,5 +1,4 @@
-//! The wall clock: a base instant plus the time elapsed by tokio's clock, so that it follows virtual time. To a machine
-//! that was suspended, its wall clock seems to have been stepped forward: the monotonic one stood still.
+//! The wall clock of a simulation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,7 +7,10 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-/// A wall clock that can be stepped; see the module. Cheap to clone; clones share the steps.
+/// A wall clock that can be stepped. Cheap to clone; clones share the steps.
+///
+/// It shows a base instant plus the time elapsed by tokio's clock, so that it follows virtual time. A step forward also
+/// simulates a machine that was suspended: its monotonic clock stood still.
 #[derive(Clone, Debug)]
 pub struct Clock {
     base: DateTime<Utc>,
@@ -27,7 +29,7 @@ impl Clock {
         }
     }
 
-    /// A clock that shows the default start of a simulation now ([`second`] 0).
+    /// A clock that shows the default start of a simulation now: [`second(0)`](second).
     pub fn boot() -> Self {
         Self::starting_at(second(0))
     }
@@ -57,7 +59,8 @@ impl Clock {
     }
 }
 
-/// The time so many seconds after the default start of a simulation, by a clock that was not stepped.
+/// The time so many seconds after the default start of a simulation (2027-01-15T08:00:00Z), by a clock that was not
+/// stepped.
 pub fn second(seconds: i64) -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::seconds(1_800_000_000 + seconds)
 }

@@ -1,4 +1,4 @@
-//! Writes without faults: those of users, other controllers and kubelets in a scenario.
+//! Reads and writes of a scenario, which no fault touches.
 
 use std::sync::Arc;
 
@@ -11,19 +11,24 @@ use crate::status::Status;
 use crate::store::{Key, Stored};
 use crate::write::{DeleteOptions, Write, text};
 
-/// A client without faults; see the module. Every write is recorded for its user.
+/// Reads and writes of users, other controllers and kubelets in a scenario: at once, and without faults. They are not
+/// among the requests of the [`History`](crate::History), but the versions that they write are, with their user.
+///
+/// A `kind` is a kind or a plural, followed by a dot and the group if that is ambiguous: `Pod`, `pods`,
+/// `Event.events.k8s.io`. The namespace of cluster-scoped objects is ignored. The errors are those of the API server,
+/// and 404 for a kind that is not registered.
 pub struct Direct<'a> {
     server: &'a Server,
     user: &'a str,
 }
 
 impl Server {
-    /// A client without faults, with the user `kubectl`.
+    /// Reads and writes without faults, as the user `kubectl`.
     pub fn direct(&self) -> Direct<'_> {
         self.direct_as("kubectl")
     }
 
-    /// The same with another user, which the history shows.
+    /// The same as another user.
     pub fn direct_as<'a>(&'a self, user: &'a str) -> Direct<'a> {
         Direct { server: self, user }
     }
@@ -79,7 +84,7 @@ impl Direct<'_> {
             .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     }
 
-    /// An object; `kind` is its kind or its plural, followed by a dot and the group if that is ambiguous.
+    /// An object; None if it, or its kind, is not known.
     pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let state = self.server.state();
         let (index, resource) = find(&state.resources, kind).ok()?;
@@ -88,7 +93,7 @@ impl Direct<'_> {
         found.map(|stored| stored.value.clone())
     }
 
-    /// The objects of a kind, in one namespace or in all (empty).
+    /// The objects of a kind in one namespace, or in all if `namespace` is empty. A kind that is not registered has none.
     pub fn list(&self, kind: &str, namespace: &str) -> Vec<Value> {
         let state = self.server.state();
         let Ok((index, _)) = find(&state.resources, kind) else {
@@ -101,7 +106,7 @@ impl Direct<'_> {
     /// Changes an object by a merge patch.
     ///
     /// # Errors
-    /// As by the API.
+    /// As by the API: 404 if it does not exist.
     pub fn patch(
         &self,
         kind: &str,
@@ -114,10 +119,10 @@ impl Direct<'_> {
         })
     }
 
-    /// The same for the status.
+    /// Changes the status of an object by a merge patch of the whole object: `{"status": {..}}`.
     ///
     /// # Errors
-    /// As by the API.
+    /// As by the API: 404 if it does not exist.
     pub fn patch_status(
         &self,
         kind: &str,
@@ -130,10 +135,10 @@ impl Direct<'_> {
         })
     }
 
-    /// Changes an object.
+    /// Replaces an object by what `change` makes of it.
     ///
     /// # Errors
-    /// As by the API.
+    /// As by the API: 404 if it does not exist.
     pub fn edit(
         &self,
         kind: &str,
@@ -144,10 +149,10 @@ impl Direct<'_> {
         self.edit_part(kind, namespace, name, None, change)
     }
 
-    /// Changes the status of an object.
+    /// Replaces the status of an object by that of what `change` makes of the whole object.
     ///
     /// # Errors
-    /// As by the API.
+    /// As by the API: 404 if it does not exist.
     pub fn edit_status(
         &self,
         kind: &str,

@@ -7,10 +7,11 @@ use crate::server::Server;
 use crate::site::Site;
 use crate::status::Status;
 
-/// Something to do in the middle of a request.
+/// What a [`Decision`] does in the middle of a request.
 pub type Callback = Box<dyn FnOnce(&Server) + Send>;
 
-/// What happens to a request.
+/// What happens to a request. A connection error is one of the `Client`: the caller cannot know whether the request was
+/// carried out.
 pub enum Decision {
     /// It is carried out and answered.
     Forward,

@@ -16,7 +16,7 @@ use crate::store::{Change, ChangeKind, Stored};
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Its site.
+    /// Who asked for what, and how often that was asked before.
     pub site: Site,
     /// The wall clock's time when it arrived.
     pub time: DateTime<Utc>,
@@ -115,7 +115,7 @@ pub struct Delivery {
     pub elapsed: Duration,
 }
 
-/// Everything that happened; see the module.
+/// Everything that happened: every request of a client, every version of every object, and what clients learned.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Every request, in order of arrival.
@@ -127,7 +127,7 @@ pub struct History {
 }
 
 impl History {
-    /// Writes one JSON object for each request and each version, sorted by time.
+    /// Writes a line with a JSON object for each request and each version, sorted by time.
     ///
     /// # Errors
     /// Those of the writer.

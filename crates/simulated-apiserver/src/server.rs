@@ -36,6 +36,8 @@ pub struct Options {
 }
 
 impl Default for Options {
+    /// The clock shows [`second(0)`](second). Watches deliver after a millisecond, with a bookmark each minute, and
+    /// controllers act after a second.
     fn default() -> Self {
         Self {
             start: second(0),
@@ -106,13 +108,13 @@ impl Server {
         }
     }
 
-    /// Consults this plan from now on.
+    /// Has this plan decide about every request from now on, in place of the one before. At first all are forwarded.
     pub fn on(&self, plan: impl Plan + 'static) {
         *self.shared.plan.lock() = Arc::new(plan);
     }
 
     /// Reviews every write from now on, as the policies and webhooks of a cluster do: after faults and preconditions,
-    /// before validation.
+    /// before validation. A write is rejected with the Status that `review` returns.
     pub fn admit(
         &self,
         review: impl Fn(&mut Review<'_>) -> Result<(), Status> + Send + Sync + 'static,
@@ -143,7 +145,7 @@ impl Server {
         self.state().store.floor = floor;
     }
 
-    /// Waits until more than that many changes were stored, and returns how many.
+    /// Waits until more than `seen` changes were stored, and returns how many there are now.
     pub async fn changed(&self, seen: usize) -> usize {
         let mut changes = self.shared.changes.subscribe();
         // The sender lives as long as the server: this cannot fail.

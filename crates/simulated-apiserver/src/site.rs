@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::call::{PatchType, Verb};
 
-/// The identity of a request. The same program reaches the same sites equally often in each run, so that a fault at a
-/// site can be replayed.
+/// The identity of a request: who does what to which object, and how often that was done before. The same program
+/// reaches the same sites in each run, so that a fault at a site can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// The identity of the client.

@@ -22,7 +22,7 @@ pub use options::{KubeletOptions, Run};
 pub use scheduling::{is_selected, tolerates};
 use worker::Worker;
 
-/// Runs the pods of a server until it is dropped.
+/// Schedules and runs the pods of a server until it is dropped, on the nodes that were added.
 pub struct Kubelet {
     server: Server,
     shared: Arc<Shared>,
@@ -36,7 +36,10 @@ impl Drop for Kubelet {
 }
 
 impl Server {
-    /// Starts a scheduler and kubelets on the current tokio runtime.
+    /// Starts a scheduler and kubelets on the current tokio runtime. There is no node yet; see [`Kubelet::add_node`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn kubelet(&self, options: KubeletOptions) -> Kubelet {
         let shared = Arc::new(Shared::default());
         let worker = Worker::new(self.clone(), shared.clone(), options);
@@ -54,7 +57,7 @@ impl Kubelet {
         self.register(name, &json!({}), "True", &[]);
     }
 
-    /// A node joins: it registers NotReady, with the taints of such a node, and gets ready after that time.
+    /// A node joins: it registers NotReady, with the taint of such a node, and becomes ready after that time.
     pub fn join(&self, name: &str, labels: &Value, ready_after: Duration) {
         self.register(name, labels, "False", &[NOT_READY]);
         let at = Instant::now() + ready_after;
@@ -128,7 +131,8 @@ impl Kubelet {
         self.shared.wake.notify_one();
     }
 
-    /// Deletes a pod as the node controller, the scheduler or a drain does: with the condition DisruptionTarget.
+    /// Deletes a pod as the node controller, the scheduler or a drain does: with the condition DisruptionTarget, and that
+    /// reason in it, such as `PreemptionByScheduler`.
     pub fn disrupt(&self, namespace: &str, name: &str, reason: &str) {
         nodes::disrupt(&self.server, namespace, name, reason);
     }

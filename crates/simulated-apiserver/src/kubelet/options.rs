@@ -89,6 +89,8 @@ pub struct KubeletOptions {
 }
 
 impl Default for KubeletOptions {
+    /// Pods run as their annotations say ([`Run::from_annotations`]). A node is unknown after 40 seconds, and its pods
+    /// are deleted five minutes later.
     fn default() -> Self {
         Self {
             binds_after: Duration::from_millis(10),
