@@ -5,9 +5,9 @@ use std::fmt;
 /// What is wrong with a schedule, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleError {
-    /// The position in characters, starting at 1.
+    /// The position in the text, in characters, starting at 1.
     pub character: usize,
-    /// The field, if the error is in one.
+    /// The field, if the error is in one, such as `day of month`.
     pub field: Option<&'static str>,
     /// What is wrong there.
     pub problem: String,

@@ -1,19 +1,4 @@
 //! The grammar of schedules, as `ParseStandard` of the Go module `github.com/robfig/cron/v3` reads them.
-//!
-//! ```text
-//! schedule = five fields, or @yearly @annually @monthly @weekly @daily @midnight @hourly,
-//!            or "@every " and a time span such as 1h30m
-//! fields   = minute (0-59), hour (0-23), day of month (1-31), month (1-12 or jan to dec),
-//!            day of week (0-6 or sun to sat, 0 being Sunday), with blanks between them
-//! field    = parts with "," between them
-//! part     = ("*" | "?" | value ["-" value]) ["/" step]
-//! ```
-//!
-//! `N/step` means from N to the end. When both days are restricted, a day that matches either one will do.
-//!
-//! Rejected only here: a text of more than [`MAX_LEN`] bytes; a field that names nothing (a
-//! lone comma); days that no month has (30 February), with which the controller would never start
-//! anything; the Turkish capital that Go takes for the `i` of `fri`.
 
 use chrono::TimeDelta;
 
@@ -22,7 +7,7 @@ use crate::every;
 use crate::fields::{Fields, STAR};
 use crate::schedule::Schedule;
 
-/// The maximum length in bytes. Every minute, hour, day, month and weekday by its number fit twice.
+/// The maximum length of a schedule in bytes. Five fields that list each of their values fit twice.
 pub const MAX_LEN: usize = 1024;
 
 /// The bounds of a field.
@@ -77,6 +62,21 @@ const BOUNDS: [Bounds; 5] = [
 ];
 
 /// Parses a schedule of at most [`MAX_LEN`] bytes.
+///
+/// ```text
+/// schedule = five fields, or @yearly @annually @monthly @weekly @daily @midnight @hourly,
+///            or "@every " and a time span such as 1h30m
+/// fields   = minute (0-59), hour (0-23), day of month (1-31), month (1-12 or jan to dec),
+///            day of week (0-6 or sun to sat, 0 being Sunday), with blanks between them
+/// field    = parts with "," between them
+/// part     = ("*" | "?" | value ["-" value]) ["/" step]
+/// ```
+///
+/// `N/step` means from N to the end. When both days are restricted, a day that matches either one will do.
+///
+/// Rejected only here, and not by the Go module: a text of more than [`MAX_LEN`] bytes; a field that names nothing (a lone
+/// comma); days that no month has (30 February), with which a CronJob would never start anything; the Turkish capital
+/// that Go takes for the `i` of `fri`.
 ///
 /// # Errors
 /// The first thing that is wrong in each field, or the one that is wrong with the whole.

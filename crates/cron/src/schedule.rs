@@ -6,7 +6,7 @@ use crate::fields::Fields;
 use crate::next;
 use crate::zone::Zone;
 
-/// When to run.
+/// When to run; made by [`parse`](crate::parse).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// Whenever clocks show what the fields say.
@@ -20,7 +20,8 @@ impl Schedule {
     /// there is none within five years, which only happens to 29 February, around a year such as
     /// 2100.
     ///
-    /// Durations count from `since`: the last start, or the creation of the CronJob.
+    /// An [`Every`](Self::Every) counts from `since`: the last start, or the creation of the CronJob. The five fields
+    /// ignore it.
     pub fn next(
         &self,
         zone: &Zone,

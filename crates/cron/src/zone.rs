@@ -1,4 +1,4 @@
-//! Time zones by the names of the IANA database, from a compiled-in copy: the image has none, and
+//! Time zones by the names of the IANA database, from a compiled-in copy: an image may have none, and
 //! what a name means must not depend on the node.
 
 use std::sync::LazyLock;
@@ -9,11 +9,11 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// A time zone.
+/// A time zone of the IANA database, from a compiled-in copy.
 #[derive(Clone, Debug)]
 pub struct Zone(TimeZone);
 
-/// An instant, and what clocks in a zone show at it.
+/// An instant, and what clocks in a [`Zone`] show at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The instant, in seconds since 1970.

@@ -57,10 +57,10 @@ pub enum Error {
         /// The day.
         day: i64,
     },
-    /// Clocks skip this time of day on that date.
+    /// Clocks skip this time of day on that date. Only of [`parse_touch`](crate::parse_touch).
     #[error("clocks skip {0} in this time zone; write an earlier or later time")]
     Skipped(String),
-    /// The instant is before now.
+    /// The instant is before the current minute.
     #[error(
         "{0} is in the past; write a later time or date, such as 16:00 tomorrow or now + 5 minutes"
     )]
@@ -74,7 +74,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The byte of the text at which the word starts that the message is about.
+    /// The byte of the text at which the word starts that the message is about; None if it is about the whole text.
     pub fn start(&self) -> Option<usize> {
         match self {
             Self::Unexpected { start, .. } | Self::Invalid { start, .. } => Some(*start),

@@ -15,6 +15,17 @@ pub use touch::parse_touch;
 
 /// The instant that a timespec means at `now`, in the time zone of `now`.
 ///
+/// ```text
+/// timespec  = "now" [increment] | time [date] [increment] | date [increment]
+/// time      = 16:00, 1600, 16, each with am or pm or without, noon, midnight or teatime (16:00); then "utc", or nothing
+/// date      = today, tomorrow, fri, next fri, next week, nov 24, nov 24 2026, 24 nov, 24 nov 2026,
+///             11/24/2026, 112426, 11242026, 2026-11-24, 24.11.2026
+/// increment = "+" or "-", a number, and minutes, hours, days, weeks, months or years; or "next" and one of these
+/// ```
+///
+/// Upper and lower case are the same, and no blanks are needed. Without a date, a time that has passed today is
+/// tomorrow's. Without a time, the time is that of `now`. A date without a year that has passed is of the next year.
+///
 /// ```
 /// use chrono::{DateTime, FixedOffset};
 ///
@@ -26,6 +37,10 @@ pub use touch::parse_touch;
 /// assert!(error.to_string().contains("did you mean \"tomorrow\"?"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+/// When the text is not a timespec, names a date that does not exist, or means an instant before the current minute or
+/// outside the years 1 to 9999.
 pub fn parse<Tz: TimeZone>(words: &str, now: &DateTime<Tz>) -> Result<DateTime<Utc>, Error> {
     let timespec = grammar::parse(words)?;
     if timespec.is_utc() {

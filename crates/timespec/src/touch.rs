@@ -19,6 +19,10 @@ use crate::mktime::{Clocks, minute_of_now};
 /// assert_eq!(instant.to_rfc3339(), "2026-11-24T15:00:30+00:00");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+/// When the text has another form, names a date that does not exist or a time that clocks skip, or means an instant outside
+/// the years 1 to 9999.
 pub fn parse_touch<Tz: TimeZone>(text: &str, now: &DateTime<Tz>) -> Result<DateTime<Utc>, Error> {
     let not_touch = || Error::NotTouch(text.to_owned());
     let (digits, seconds) = match text.split_once('.') {
