@@ -74,9 +74,9 @@ const BOUNDS: [Bounds; 5] = [
 ///
 /// `N/step` means from N to the end. When both days are restricted, a day that matches either one will do.
 ///
-/// Rejected only here, and not by the Go module: a text of more than [`MAX_LEN`] bytes; a field that names nothing (a lone
-/// comma); days that no month has (30 February), with which a CronJob would never start anything; the Turkish capital
-/// that Go takes for the `i` of `fri`.
+/// Rejected only here, and not by the Go module: a text of more than [`MAX_LEN`] bytes; a field that names nothing (a
+/// lone comma); days that no month has (30 February), with which a CronJob would never start anything; the Turkish
+/// capital that Go takes for the `i` of `fri`.
 ///
 /// # Errors
 /// The first thing that is wrong in each field, or the one that is wrong with the whole.

@@ -11,11 +11,34 @@ use tower::{BoxError, ServiceBuilder};
 use super::fence::Fence;
 
 impl Fence {
-    /// A client of the API server that sends only while the fence is open. It has the layers of kube's own client, which has
-    /// no hook for a connector, but neither its retries nor its proxies.
+    /// A client of the API server that sends only while the fence is open; with the feature `client`. It has the layers
+    /// of kube's own client, which has no hook for a connector, but neither its retries nor its proxies.
+    ///
+    /// ```
+    /// use fenced_lease::Elector;
+    /// use kube::{Client, Config};
+    /// use tokio_util::sync::CancellationToken;
+    ///
+    /// # async fn controller(_: Client) {}
+    /// async fn run(elector: Elector, config: Config, stop: CancellationToken) -> Option<kube::Result<()>> {
+    ///     let lead = elector.lead(&stop, async |term| -> kube::Result<()> {
+    ///         let client = term.fence.client(&config)?; // its bytes pass the fence
+    ///         tokio::select! {
+    ///             () = controller(client) => {}
+    ///             () = stop.cancelled() => {}
+    ///         }
+    ///         Ok(())
+    ///     });
+    ///     lead.await
+    /// }
+    /// ```
     ///
     /// # Errors
     /// When the TLS settings or the credentials cannot be used, or the configuration has a proxy.
+    ///
+    /// # Panics
+    /// When rustls cannot choose its cryptography, because both `ring` and `aws-lc-rs` are compiled in, or neither, and
+    /// the program has not called `CryptoProvider::install_default`.
     pub fn client(&self, config: &Config) -> kube::Result<Client> {
         if let Some(proxy_url) = config.proxy_url.clone().map(Box::new) {
             return Err(kube::Error::ProxyProtocolUnsupported { proxy_url });

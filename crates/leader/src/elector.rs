@@ -23,30 +23,32 @@ const PAUSE_AFTER_RACE: Duration = Duration::from_millis(50);
 /// Attempts to release the lease. One fails when another client edits the Lease.
 const MAX_RELEASE_ATTEMPTS: usize = 3;
 
-/// Is given each new problem with the Lease, and None once it is over.
+/// A function that is called with each new problem with the Lease, and with None once it is over.
 pub type OnProblem = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// The settings of an elector.
+/// The settings of an [`Elector`].
 pub struct Settings {
-    /// The client of the election. It is not behind the fence, and best without retries of its own (`Config::default_retry`).
+    /// The client of the election. It is not behind the fence, and best without retries of its own
+    /// (`Config::default_retry`).
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
     /// The name of the Lease.
     pub lease: String,
-    /// The name of this replica in the Lease. It must be another one for each process, also for one that starts again.
+    /// The name of this replica in the Lease. It must be unique to the process: a restarted one needs another name.
     pub identity: String,
     /// The field manager of the writes.
     pub field_manager: String,
     /// The timing of the election.
     pub periods: Periods,
-    /// Is given each new problem with the Lease, and None once it is over.
+    /// Called with each new problem with the Lease, and with None once it is over.
     pub on_problem: OnProblem,
 }
 
 impl Settings {
-    /// The periods of client-go, and problems in the log. The identity is the name of the pod (`POD_NAME`) or of the
-    /// machine, with a random suffix; the field manager is the name of the lease.
+    /// The periods of client-go, and problems in the log. The identity is the name of the pod (the environment variable
+    /// `POD_NAME`), else of the machine (`HOSTNAME`), else of the lease, with a random suffix; the field manager is the
+    /// name of the lease.
     pub fn new(client: Client, namespace: &str, lease: &str) -> Self {
         Self {
             client,
@@ -66,18 +68,18 @@ impl Settings {
     }
 }
 
-/// What a leader works with, from when it acquires the lease until it loses or releases it.
+/// What the work of a leader is given: one for each time that the replica acquires the lease.
 pub struct Term {
     /// A reference to the Lease, for Events about it.
     pub lease: ObjectReference,
     /// The name of this replica in the Lease.
     pub identity: String,
-    /// For the connections of the work. It never opens again: what an earlier term left in a buffer is not sent
-    /// in a later one.
+    /// For the connections of the work. Once it has closed, it never opens again: what an earlier term left in a buffer
+    /// is not sent in a later one.
     pub fence: Fence,
 }
 
-/// One replica in the election.
+/// One replica in the election: [`new`](Self::new), then [`lead`](Self::lead).
 pub struct Elector {
     me: String,
     leases: Leases,
@@ -102,7 +104,7 @@ enum Turn {
 }
 
 impl Elector {
-    /// A replica that makes no requests before [`lead`](Self::lead).
+    /// A replica with those settings. It makes no requests before [`lead`](Self::lead).
     ///
     /// # Errors
     /// When the periods are inconsistent.
@@ -131,15 +133,19 @@ impl Elector {
         })
     }
 
-    /// The known leader, and every change of it; empty before the lease was first read, and while no replica leads.
+    /// The identity of the known leader, and every change of it; empty before the lease was first read, and while no
+    /// replica leads.
     pub fn holder(&self) -> watch::Receiver<String> {
         self.holder.subscribe()
     }
 
-    /// Waits until this replica leads, then runs `work` for as long as it leads. The lease is released only after
-    /// `work` has ended by itself, which it does when the process stops: then its output is returned. If the lease is lost,
-    /// `work` is dropped, its clients send nothing more, and this replica waits again. When `resign` is cancelled, a replica
-    /// that does not lead leaves the election: None.
+    /// Waits until this replica leads, then runs `work` for as long as it leads.
+    ///
+    /// - When `work` ends by itself, as it should when the process stops, the lease is released and its output returned.
+    /// - When the lease is lost, `work` is dropped, its clients send nothing more, and this replica waits again: `work`
+    ///   may be called many times.
+    /// - When `resign` is cancelled while this replica does not lead, it leaves the election: None. A leader ignores
+    ///   `resign`, so `work` has to end by itself.
     pub async fn lead<W: Future>(
         mut self,
         resign: &CancellationToken,

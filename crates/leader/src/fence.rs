@@ -28,7 +28,7 @@ pub(super) fn up() -> Duration {
     Duration::new(u64::try_from(up.tv_sec).unwrap_or_default(), nanoseconds)
 }
 
-/// Open as long as this replica leads. Cheap to clone.
+/// Open as long as this replica leads: [`Term::fence`](crate::Term::fence). A default one never opens. Cheap to clone.
 ///
 /// Checks in the work would not be enough: a process can be suspended after any of them, with requests on their way
 /// through the client. So the check comes right before the bytes are passed to the kernel. Bytes already passed cannot be
@@ -49,8 +49,8 @@ impl Fence {
         up().as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
     }
 
-    /// A connector whose connections are those of `inner`, and send only while the fence is open. Proxies and TLS go above
-    /// it, so that their bytes pass the fence, too.
+    /// A connector whose connections are those of `inner`, and send only while the fence is open: a write while it is
+    /// closed is an error. Proxies and TLS go above it, so that their bytes pass the fence, too.
     pub fn connector<C>(
         &self,
         inner: C,
@@ -82,7 +82,7 @@ impl Fence {
     }
 }
 
-/// A connection behind a [`Fence`].
+/// A connection behind a [`Fence`], of [`Fence::connector`].
 #[derive(Debug)]
 pub struct Fenced<S> {
     stream: S,

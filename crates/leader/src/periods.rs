@@ -10,11 +10,11 @@ const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// The timing of the election, under client-go's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
-    /// How long the others wait after the leader's last renewal.
+    /// How long the others wait after the leader's last renewal that they saw. At most 10 minutes.
     pub lease_duration: Duration,
-    /// How long a leader that cannot renew goes on before it stops.
+    /// How long a leader that cannot renew goes on before it stops. Shorter than `lease_duration`.
     pub renew_deadline: Duration,
-    /// The pause between two attempts to lead, or to renew.
+    /// The pause between two attempts to lead, or to renew. At least 100 ms, and less than `renew_deadline` / 1.2.
     pub retry_period: Duration,
 }
 
@@ -35,10 +35,10 @@ impl Default for Periods {
 pub struct PeriodsError(String);
 
 impl Periods {
-    /// Checks that the periods are consistent.
+    /// Checks that the periods are consistent, as [`Elector::new`](crate::Elector::new) does.
     ///
     /// # Errors
-    /// When they are not.
+    /// Names the period that does not fit the others.
     pub fn check(&self) -> Result<(), PeriodsError> {
         let Self {
             lease_duration,

@@ -17,7 +17,7 @@ pub use touch::parse_touch;
 ///
 /// ```text
 /// timespec  = "now" [increment] | time [date] [increment] | date [increment]
-/// time      = 16:00, 1600, 16, each with am or pm or without, noon, midnight or teatime (16:00); then "utc", or nothing
+/// time      = 16:00, 1600, 16, each with or without am or pm, noon, midnight, teatime (16:00); perhaps followed by utc
 /// date      = today, tomorrow, fri, next fri, next week, nov 24, nov 24 2026, 24 nov, 24 nov 2026,
 ///             11/24/2026, 112426, 11242026, 2026-11-24, 24.11.2026
 /// increment = "+" or "-", a number, and minutes, hours, days, weeks, months or years; or "next" and one of these

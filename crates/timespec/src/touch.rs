@@ -21,8 +21,8 @@ use crate::mktime::{Clocks, minute_of_now};
 /// ```
 ///
 /// # Errors
-/// When the text has another form, names a date that does not exist or a time that clocks skip, or means an instant outside
-/// the years 1 to 9999.
+/// When the text has another form, names a date that does not exist or a time that clocks skip, or means an instant
+/// outside the years 1 to 9999.
 pub fn parse_touch<Tz: TimeZone>(text: &str, now: &DateTime<Tz>) -> Result<DateTime<Utc>, Error> {
     let not_touch = || Error::NotTouch(text.to_owned());
     let (digits, seconds) = match text.split_once('.') {
