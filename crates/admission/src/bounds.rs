@@ -1,4 +1,5 @@
-//! How large one spec may be: in bytes, in nesting, and in the memory that it takes once it is read.
+//! How large one spec may be: in bytes, in nesting, and in the memory that it takes once it is read. A larger one is a
+//! fault of the field `spec`.
 //!
 //! The rules read a spec into a tree of values (a pod template has no type of its own). Such a tree can take 85 times
 //! the memory of its text: `{"a":1}` has 8 bytes with its comma, and is a B-tree node of 632 bytes in memory. So
@@ -12,7 +13,7 @@ pub const MAX_BYTES: usize = 256 * 1024;
 /// Levels of nesting. `serde_json` reads 127, and an object in a list is nested two levels deeper than in its review.
 pub const MAX_DEPTH: usize = 100;
 
-/// Bytes of memory that the spec takes as a tree of values, by [`Size::memory`]. Six thousand
+/// Bytes of memory that the spec takes as a tree of values, by an estimate. Six thousand
 /// containers, environment variables, volumes and the like fit in.
 pub const MAX_MEMORY: usize = 4 * 1024 * 1024;
 

@@ -25,7 +25,7 @@ pub struct Verdict {
     pub faults: Vec<Fault>,
 }
 
-/// Reviews a request at an instant.
+/// Reviews a request at an instant. [`Admission::of`] makes it of [`Rules`].
 pub type Handler = fn(&Request<'_>, DateTime<Utc>) -> Verdict;
 
 /// The admission of a kind: its names and its two handlers.
@@ -42,7 +42,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Admission by these rules.
+    /// Admission by these rules, for [`router`](crate::router::router).
     pub const fn of<R: Rules>() -> Self {
         Self {
             resource: || ApiResource::erase::<R::Object>(&()),
@@ -52,7 +52,8 @@ impl Admission {
         }
     }
 
-    /// The path of the webhook of that verb (`mutate` or `validate`), as kubebuilder names it.
+    /// The path of the webhook of that verb (`mutate` or `validate`), as kubebuilder names it, such as
+    /// `/validate-example-com-v1-lamp`.
     pub fn path(&self, verb: &str) -> String {
         let resource = (self.resource)();
         format!(

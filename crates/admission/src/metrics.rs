@@ -40,7 +40,7 @@ pub struct Refused {
     field: String,
 }
 
-/// All metrics of this module. Cheap to clone.
+/// Counts and times reviews, for [`router`](crate::router::router). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     faults: Family<Refused, Counter>,
@@ -67,8 +67,9 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics. `faults` names that of the faults for which objects were rejected, by kind and field; the
-    /// others have the names of controller-runtime.
+    /// Registers the metrics; with the feature `metrics`. `faults` is the name of the counter of faults for which objects
+    /// were rejected, by kind and field, such as `example_admission_faults`; the other metrics have the names of
+    /// controller-runtime. `Metrics::default()` counts, and no registry shows it.
     pub fn new(registry: &mut Registry, faults: &str) -> Self {
         let this = Self::default();
         registry.register(

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::faults::Fault;
 
-/// Nothing, without the feature `metrics`.
+/// Counts nothing: the feature `metrics` is off.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(());
 

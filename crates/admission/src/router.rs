@@ -1,4 +1,4 @@
-//! The paths of the webhooks.
+//! The webhooks as a router of axum.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +29,15 @@ struct Webhook {
     metrics: WebhookMetrics,
 }
 
-/// Two paths for each kind, and one-line JSON answers for everything else.
+/// A router with two paths for each kind ([`Admission::path`]), to be called with POST, and one-line JSON answers for
+/// everything else: 400 for what is not an AdmissionReview, 404, 405 and 415. Every review is answered with 200, a
+/// rejection too.
+///
+/// It reads the whole body, so what serves it has to bound that: bounded-listener does, or a layer such as
+/// `RequestBodyLimitLayer` of tower-http. The webhook configurations that name these paths are the program's to create.
+///
+/// # Panics
+/// When a kind is given twice.
 pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
     let mut router = Router::new();
     for kind in kinds {

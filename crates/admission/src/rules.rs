@@ -112,7 +112,7 @@ pub struct Request<'a, S> {
 /// client.
 pub type Recorded = (&'static str, Option<String>);
 
-/// The rules of one kind. All functions are pure.
+/// The rules of one kind. All functions are pure. The page of the [crate](crate) has an example.
 pub trait Rules: 'static {
     /// The object's type: group, version, kind and plural come from it.
     type Object: kube::Resource<DynamicType = ()>;
@@ -128,7 +128,8 @@ pub trait Rules: 'static {
     /// Sets missing fields, and changes no others. Idempotent.
     fn default(spec: &mut Self::Spec);
 
-    /// The part of the spec that may be large and that defaulting does not change. It is not compared.
+    /// The part of the spec that may be large and that defaulting does not change, such as a pod template. It is not
+    /// compared.
     fn bulk(_spec: &mut Self::Spec) -> Option<&mut Value> {
         None
     }

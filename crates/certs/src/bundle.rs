@@ -32,7 +32,7 @@ pub struct Named {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// The expected entries, without `caBundle`. Differences are reported.
+    /// The expected entries (`webhooks[]`), without `caBundle`. Differences are reported in [`State`](crate::State).
     pub entries: Vec<Value>,
 }
 
@@ -51,14 +51,14 @@ impl Named {
     }
 }
 
-/// Where the bundle is published.
+/// Where the bundle of trusted CAs is published: the `caBundle` of each entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BundleTarget {
     /// Nowhere, and there are no configurations.
     None,
     /// Nowhere: another program writes it into these configurations, which are only read.
     Foreign(Vec<Named>),
-    /// Into configurations that exist. They are never created.
+    /// Into configurations that others create; [`Named::of`] makes them of complete objects.
     Patch(Vec<Named>),
     /// Into these configurations, which are applied as a whole. Each is a complete object, `apiVersion` and `kind` included,
     /// without any `caBundle`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// A source of this machine's time. Tests set their own.
+/// A source of this machine's time: `Arc::new(Utc::now)`. Tests set their own.
 pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
 /// Clocks that differ by no more than this count as equal. Tokens and leases need no better agreement, and every

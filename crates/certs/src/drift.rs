@@ -1,4 +1,4 @@
-//! Differences between the webhook configurations and what this version expects, except for `caBundle`.
+//! Differences between the webhook configurations and what the program expects, except for `caBundle`.
 //!
 //! Drift is reported, not repaired: an administrator may have changed a configuration on purpose, for example to
 //! exclude namespaces, or to bypass the webhooks in an emergency.

@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Bundle(Vec<Anchor>);
 
 impl Bundle {
-    /// Reads every certificate of a PEM text; what is none is skipped.
+    /// Reads every certificate of a PEM text, and skips everything else.
     pub fn from_pem(pem: &[u8]) -> Self {
         Self(Anchor::read_all(pem))
     }
@@ -102,8 +102,8 @@ impl Served {
         verify::is_trusted(&self.chain, &bundle.0, now.min(until).max(from))
     }
 
-    /// Whether less than a quarter of its life is left: its renewal is overdue. Our own authority renews
-    /// at half, cert-manager at two thirds.
+    /// Whether less than a quarter of its life is left: its renewal is overdue.
+    /// [`CertManager`](crate::CertManager) renews at half, cert-manager at two thirds.
     pub fn is_overdue(&self, now: DateTime<Utc>) -> bool {
         is_overdue(self.validity, now)
     }

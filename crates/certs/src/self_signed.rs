@@ -15,8 +15,8 @@ const VALIDITY: TimeDelta = TimeDelta::days(90);
 /// How often the wall clock is read. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(60);
 
-/// A self-signed certificate, as in kubebuilder's projects. It encrypts the connection, but Prometheus must be
-/// configured not to verify it.
+/// A self-signed certificate for a listener of metrics, say, as in kubebuilder's projects. It encrypts the connection, but
+/// its callers must be configured not to verify it. It is good for 90 days; [`run`](Self::run) renews it.
 pub struct SelfSigned {
     hosts: Vec<String>,
     what: &'static str,
@@ -26,7 +26,8 @@ pub struct SelfSigned {
 }
 
 impl SelfSigned {
-    /// Signs the first certificate for those hosts. `what` names the listener, for the log.
+    /// Signs the first certificate for those hosts (DNS names or IP addresses). `what` names the listener, for the log.
+    /// `clock` is this machine's: `Arc::new(Utc::now)`.
     ///
     /// # Errors
     /// When a host is malformed, or the system has no random numbers.
@@ -57,7 +58,7 @@ impl SelfSigned {
         Ok(())
     }
 
-    /// Renews the certificate until `stop`.
+    /// Renews the certificate after half its life, until `until` is cancelled.
     pub async fn run(mut self, until: CancellationToken) {
         loop {
             tokio::select! {

@@ -14,7 +14,7 @@ pub enum Rejection {
     Evicted,
     /// The TLS handshake took too long.
     HandshakeTimeout,
-    /// The TLS handshake failed: plain text, no common cipher, a peer that does not trust us.
+    /// The TLS handshake failed: plain text, no common cipher, a peer that does not trust the certificate.
     HandshakeFailed,
     /// The client had no certificate, or none that the [`ClientAuthority`](super::ClientAuthority) admits.
     ClientCertificate,
@@ -32,7 +32,7 @@ pub enum Rejection {
     BodyBroken,
     /// A request for whose body no memory was left: rejected with `Retry-After`.
     BodyMemory,
-    /// A request for whose answer no memory was left: its peers do not read theirs. Rejected with `Retry-After`.
+    /// A request for whose answer no memory was left, because peers do not read theirs: rejected with `Retry-After`.
     AnswerMemory,
 }
 
@@ -83,7 +83,7 @@ impl Counters {
         self.rejected[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Panics of request handlers: bugs, each answered with a 500.
+    /// Panics of request handlers, each answered with a 500.
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The bounds of a listener.
+/// The bounds of a listener. Its *source* of a connection is an IPv4 address or an IPv6 /64. Durations are time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// For the TLS handshake.
@@ -19,16 +19,17 @@ pub struct Limits {
     /// Size of a request's body.
     pub body_bytes: usize,
     /// Memory of all bodies together, from their arrival to the answer. A source may hold a quarter of it. (A small
-    /// part of each body is not counted, see [`body`](super::body).) Beyond it, requests are rejected with `Retry-After`.
+    /// part of each body is not counted.) Beyond it, requests are rejected with 429 and `Retry-After`.
     pub bodies_bytes: usize,
     /// The same of all answers, until their peers have taken them.
     pub answers_bytes: usize,
-    /// A body of more bytes is large: the request is answered on a thread of its own, in its [turn](super::turns).
+    /// A body of more bytes is large: the request is answered on a thread of its own, and each source has a few such
+    /// requests at a time.
     pub large: usize,
     /// Open connections, including those in the handshake. Beyond it, a connection of the source with most of them is
-    /// closed for the newcomer; see [`limiter`](super::limiter).
+    /// closed for the newcomer, an idle one if there is one.
     pub connections: usize,
-    /// Connections at once from one address (IPv4) or one /64 (IPv6).
+    /// Connections at once from one source.
     pub connections_per_source: usize,
     /// How long a new connection is protected from being closed for another.
     pub fair_chance: Duration,
@@ -37,6 +38,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
+    /// Those of an admission webhook: bodies of 8 MiB, 64 MiB for all of them, 32 MiB for answers, 1000 connections, 256
+    /// from one source, and 20 seconds to drain.
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(5),

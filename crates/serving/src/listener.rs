@@ -21,7 +21,8 @@ use super::shutdown::Shutdown;
 /// The pause after a failed accept. Without it, a process that is out of file descriptors would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves `router` over TLS until `shutdown.stop`, then finishes the requests in flight and returns.
+/// Serves `router` over TLS until `shutdown.stop`, then finishes the requests in flight and returns. `listener` is that of
+/// [`bind`](crate::bind), or any other.
 ///
 /// The router is given complete bodies. (axum's own limit of 2 MiB still holds for its extractors.)
 ///
@@ -41,7 +42,7 @@ pub async fn serve(
     run(listener, tls, router, limits, shutdown, counters).await
 }
 
-/// Serves `router` without TLS until `stop`: for probes and metrics.
+/// Serves `router` without TLS until `stop`, within [`Limits::of_pages`]: for probes and metrics.
 ///
 /// # Errors
 /// As [`serve`].

@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_secs(5);
 /// Time limit for publishing an Event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The settings of the manager.
+/// The settings of a [`CertManager`].
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The name of the program: it reports Events and is the field manager of what it writes, and of what it creates the
@@ -39,11 +39,11 @@ pub struct Settings {
     pub manager: String,
     /// The namespace of the Secret.
     pub namespace: String,
-    /// The name of the Secret.
+    /// The name of the Secret that has the CA with its key. It is created if it is missing.
     pub secret: String,
-    /// Whether to create that namespace when it is missing (outside a cluster).
+    /// Whether to create that namespace when it is missing: for a program that runs outside the cluster.
     pub create_namespace: bool,
-    /// The DNS names and IP addresses under which the API server calls the webhook.
+    /// The DNS names and IP addresses under which the API server calls the webhook: `SERVICE.NAMESPACE.svc` for a Service.
     pub hosts: Vec<String>,
     /// The lifetimes of the certificates.
     pub periods: Periods,
@@ -51,7 +51,8 @@ pub struct Settings {
     pub target: BundleTarget,
 }
 
-/// Manages the CA, this process's leaf and the published bundle.
+/// Manages the CA, this process's leaf and the published bundle: [`new`](Self::new), then [`run`](Self::run) on a task of
+/// its own. Every replica has one.
 pub struct CertManager {
     settings: Settings,
     clock: Clock,
@@ -114,7 +115,7 @@ impl CertManager {
         })
     }
 
-    /// What the TLS listener presents. Empty until the first leaf is signed.
+    /// What the TLS listener presents, for `rustls::ServerConfig`. Empty until the first leaf is signed.
     pub fn resolver(&self) -> Arc<ServedCertificate> {
         self.served.clone()
     }
