@@ -21,14 +21,14 @@ pub(super) struct Ended {
     method: String,
 }
 
-/// Counts calls by method and HTTP status, under client-go's name.
+/// Counts calls by method and HTTP status, under client-go's name: `rest_client_requests_total`. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     requests: Family<Ended, Counter>,
 }
 
 impl Metrics {
-    /// Registers the figures.
+    /// Registers the counter. `Metrics::default()` counts, and no registry shows it.
     pub fn new(registry: &mut Registry) -> Self {
         let this = Self::default();
         registry.register(
@@ -40,7 +40,8 @@ impl Metrics {
     }
 }
 
-/// The layer of a client that counts the calls, shortens [rejections](rejection), and limits [`pages`].
+/// The layer of a client that counts the calls, reads at most 64 KiB of a rejection, copies its header `Retry-After` into
+/// kube's error, and limits [`pages`]. [`connect`](crate::connect) has it.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     metrics: Metrics,
@@ -63,7 +64,7 @@ impl<S> Layer<S> for Answers {
     }
 }
 
-/// A service with that layer.
+/// A service with the layer [`Answers`].
 #[derive(Clone, Debug)]
 pub struct Answered<S> {
     inner: S,

@@ -1,4 +1,4 @@
-//! The wall clock, injected as an argument, so that tests can set it.
+//! The wall clock as an argument, so that tests can set it.
 
 use std::sync::Arc;
 

@@ -34,8 +34,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection on which nothing happens is probed after this time, and then as often.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
-/// A connection is closed when sent data, including probes, is not acknowledged for this long. macOS, for people's
-/// commands alone, has no such option (`TCP_USER_TIMEOUT`, tcp(7)): there, probes alone close a connection.
+/// A connection is closed when sent data, including probes, is not acknowledged for this long. macOS has no such option
+/// (`TCP_USER_TIMEOUT`, tcp(7)): there, probes alone close a connection.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
@@ -46,7 +46,10 @@ pub fn in_cluster() -> bool {
 }
 
 /// Finds the API server: from the kubeconfig in `KUBECONFIG` or `~/.kube/config`, else from the pod's own
-/// ServiceAccount.
+/// ServiceAccount. `context` is one of the kubeconfig's, in place of its current context.
+///
+/// Connections time out after 5 seconds and writes after 30, and kube's own retries are off: callers have a backoff of
+/// their own.
 ///
 /// # Errors
 /// When there is none, or it cannot be read.
@@ -84,10 +87,10 @@ pub async fn config(context: Option<&str>) -> anyhow::Result<Config> {
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, Error)]
 pub enum Unusable {
-    /// For the client.
+    /// kube cannot read or use it.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// For its proxy.
+    /// Its proxy cannot be used.
     #[error(transparent)]
     Proxy(#[from] proxy::Unusable),
 }
@@ -135,14 +138,14 @@ pub fn choose_proxy(server: &Uri, own: Option<&str>) -> Result<Option<Uri>, prox
 }
 
 /// Removes credentials that would go over a connection without TLS, as client-go does ("only try to read the auth
-/// information if we are secure"). Whom to act as stays.
+/// information if we are secure"). Impersonation stays.
 pub fn keep_credentials_to_tls(config: &mut Config) {
     if config.cluster_url.scheme() != Some(&Scheme::HTTPS) {
         config.auth_info = only_impersonation(&config.auth_info);
     }
 }
 
-/// Whom the user acts as, without any credentials.
+/// The impersonation of a user, without any credentials.
 pub fn only_impersonation(user: &AuthInfo) -> AuthInfo {
     AuthInfo {
         impersonate: user.impersonate.clone(),
@@ -164,7 +167,7 @@ fn kubeconfig_paths() -> Vec<PathBuf> {
     home.filter(|path| path.exists()).into_iter().collect()
 }
 
-/// The body of an answer.
+/// The body of an answer to a client of [`connect`].
 pub type Answer = Limited<Either<Incoming, Full<Bytes>>>;
 
 /// Makes TCP connections that time out when the peer disappears silently, for example when its node loses power.
@@ -183,11 +186,15 @@ pub fn tcp() -> HttpConnector {
     tcp
 }
 
-/// The builder of a client whose calls are counted, over connections that `connector` makes: all bytes to the API server
-/// pass through it last. Most callers want [`tcp`].
+/// The builder of a client with the layer [`Answers`], over connections that `connector` makes: all bytes to the API
+/// server pass through it last. Most callers want [`tcp`].
 ///
 /// # Errors
-/// When the TLS settings of the configuration cannot be used.
+/// When the TLS settings of the configuration, or the credentials, cannot be used.
+///
+/// # Panics
+/// When rustls cannot choose its cryptography, because both `ring` and `aws-lc-rs` are compiled in, or neither, and the
+/// program has not called `CryptoProvider::install_default`.
 pub fn connect<W>(
     config: &Config,
     metrics: &Metrics,
@@ -217,10 +224,14 @@ where
     Ok(builder.with_layer(&Answers::new(metrics)))
 }
 
-/// The layers of kube's own client, which has no hook for a connector, over connections that `connector` makes.
+/// The layers of kube's own client, which has no hook for a connector, over connections that `connector` makes, through
+/// the proxy of the configuration.
 ///
 /// # Errors
 /// When the TLS settings of the configuration, or the credentials, cannot be used.
+///
+/// # Panics
+/// As [`connect`].
 pub fn builder<W>(
     config: &Config,
     connector: W,
@@ -287,7 +298,7 @@ pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     line
 }
 
-/// The first bytes of a text, at most `max_len`, cut between characters.
+/// The first bytes of a text, at most `max_len`, cut between characters. A text that was cut ends with `...`.
 pub fn head(text: &str, max_len: usize) -> String {
     if text.len() <= max_len {
         return text.to_owned();
@@ -299,8 +310,8 @@ pub fn head(text: &str, max_len: usize) -> String {
     format!("{}...", &text[..end])
 }
 
-/// What to say if a credential plugin failed: kube repeats the variables that it got and all that it printed, and so
-/// perhaps its secrets.
+/// What to say if the error is that a credential plugin failed, else None: kube's message repeats the variables that the
+/// plugin got and all that it printed, and so perhaps its secrets. [`explain`] uses it.
 pub fn of_a_credential_plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut chain = std::iter::successors(Some(error), |error| error.source());
     let what = match chain.find_map(|error| error.downcast_ref())? {

@@ -1,8 +1,8 @@
 //! A bound on the memory of one page of a list.
 //!
 //! The size of a page is a number of objects, and an object has 1 kB to 3 MB: five hundred large ones would exceed the
-//! memory of the process. So reading a page that turns out to be too large is aborted, and that page is requested again
-//! with fewer objects.
+//! memory of the process. So reading a page that turns out to be too large fails, and the caller requests that page again
+//! with fewer objects. [`Answers`](crate::Answers) has to be a layer of the client.
 
 use std::error::Error;
 
@@ -28,6 +28,9 @@ pub(super) fn most(query: &str) -> usize {
 }
 
 /// Reads a page of a list. Returns its size in bytes, too.
+///
+/// # Errors
+/// When the API server rejects the request, or the page is too large: [`is_too_large`].
 pub async fn read<K>(api: &Api<K>, params: &ListParams) -> kube::Result<(ObjectList<K>, usize)>
 where
     K: Resource + Clone + DeserializeOwned,

@@ -21,7 +21,7 @@ use tower::{BoxError, Service, ServiceExt as _};
 )]
 pub struct Unusable;
 
-/// No connection through the proxy.
+/// A connection through the proxy failed: a cause of the client's errors.
 #[derive(Debug, Error)]
 #[error("cannot connect through the proxy {proxy}")]
 pub struct Failed {

@@ -77,8 +77,8 @@ impl Backoff {
     }
 }
 
-/// The backoff of status writes. A second operator whose watch lags writes another status. If each answered the other
-/// at once, the two would write for as long as the watch lags.
+/// The backoff of status writes. A second instance of the controller whose watch lags writes another status. If each
+/// answered the other at once, the two would write for as long as the watch lags.
 #[derive(Clone, Debug, Default)]
 pub struct StatusWrites {
     generation: Option<i64>,

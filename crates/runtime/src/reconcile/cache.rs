@@ -53,7 +53,9 @@ fn incarnation(meta: &ObjectMeta) -> u64 {
 }
 
 impl<V> Cache<V> {
-    /// An empty cache that `watches` watches will fill. `index` gives the texts under which a view is found.
+    /// An empty cache that `watches` watches will fill, one for each API given to
+    /// [`Controller::watch`](super::Controller::watch). `index` gives the texts under which [`find`](Self::find) finds a
+    /// view; `|_| vec![]` for none.
     pub fn new(watches: usize, index: fn(&V) -> Vec<String>) -> Self {
         Self {
             state: RwLock::new(State {
@@ -163,8 +165,8 @@ impl<V> Cache<V> {
     }
 }
 
-/// The lists that a reconciler needs of a namespace before it works there. Without them, existing objects would look
-/// missing.
+/// The lists that a reconciler needs of a namespace before it works there: a [`Cache`]. Without them, existing objects
+/// would look missing.
 pub trait Source: Send + Sync {
     /// Waits until that namespace, or all of them, is listed completely.
     fn synced<'a>(&'a self, namespace: Option<&'a str>) -> BoxFuture<'a, ()>;

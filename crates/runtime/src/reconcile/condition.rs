@@ -27,7 +27,7 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
-/// Type of the condition of every kind that says whether the spec is valid.
+/// The usual type of the condition that says whether the spec is valid.
 pub const ACCEPTED: &str = "Accepted";
 
 /// What a condition is to say.

@@ -44,7 +44,8 @@ pub enum Error {
         /// The object that was reconciled.
         object: Key,
     },
-    /// A reconcile led to another step each time: a bug, or another client that writes as fast as this operator.
+    /// A reconcile led to another step each time: a bug, or another client that writes as fast as this one. For
+    /// reconcilers that repeat their steps; the runner does not return it.
     #[error("{object} did not converge after {steps} steps")]
     DidNotConverge {
         /// The object that was reconciled.
@@ -52,7 +53,8 @@ pub enum Error {
         /// How many steps were made.
         steps: usize,
     },
-    /// The API server dropped a field of a status: the installed CRD does not have it.
+    /// The API server dropped a field of a status: the installed CRD does not have it. For reconcilers that check what
+    /// they wrote.
     #[error(
         "cannot write {field} of {object}: its CRD is older than this controller; apply the CRD of this version"
     )]

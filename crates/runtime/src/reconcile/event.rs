@@ -1,9 +1,8 @@
 //! Events on objects, as shown by `kubectl describe`.
 //!
 //! A background task publishes them, so that a burst of reconciles is not slowed down. It makes one request at a time
-//! per namespace, for at most [`MAX_CALLS`] namespaces at once. A namespace whose Events hang therefore delays no other
-//! ([`outbox`](super::outbox)). Publication may lag: each Event carries the time of the occurrence, and its name sorts
-//! by that time.
+//! per namespace, for at most eight namespaces at once. A namespace whose Events hang therefore delays no other.
+//! Publication may lag: each Event carries the time of the occurrence, and its name sorts by that time.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -74,7 +73,7 @@ pub struct NewEvent {
     pub severity: Severity,
     /// One word in upper camel case, such as `Started`.
     pub reason: &'static str,
-    /// What the operator did or tried, in one word, such as `StartPod`.
+    /// What the controller did or tried, in one word, such as `StartPod`.
     pub action: &'static str,
     /// A sentence.
     pub note: String,
@@ -220,8 +219,8 @@ fn warn_dropped(full: &AtomicBool) {
 }
 
 impl EventPublisher {
-    /// Publishes Events until every sender is gone and the queue is empty. After `stop`, it ends [`DRAIN_TIMEOUT`]
-    /// after the reconcilers at the latest, or when they would have, had a call of theirs hung.
+    /// Publishes Events until every [`Events`] is dropped and the queue is empty. After `stop`, it gives the reconcilers
+    /// the time that their calls may take, and its last Events half a second more.
     pub async fn run(self, stop: CancellationToken) {
         let last = CancellationToken::new();
         let end = async {

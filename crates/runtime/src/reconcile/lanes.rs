@@ -1,7 +1,7 @@
 //! Which waiting key is worked on next: urgent keys first, and the namespaces take turns.
 //!
 //! A reconcile occupies a worker while its calls are in flight, and a webhook that does not answer can make a call last
-//! for half a minute. A few hundred objects with such a webhook must not make an At of another namespace miss its
+//! for half a minute. A few hundred objects with such a webhook must not make an object of another namespace miss its
 //! deadline, in however many namespaces they are:
 //! - **Slow start.** A namespace begins with a sixteenth of the workers, and gets one more for each reconcile that ends
 //!   within [`SLOW`]. So a busy one has nearly all of them after a few round trips. One sixteenth is always left for

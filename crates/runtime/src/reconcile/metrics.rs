@@ -134,8 +134,8 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// Registers the metrics. Two that controller-runtime does not have begin with the name of the program, such as
-    /// `my_operator` for `my-operator`.
+    /// Registers the metrics. Two that controller-runtime does not have begin with `manager`, the name of the program:
+    /// `my_program` for `my-program`.
     pub fn new(registry: &mut Registry, manager: &str) -> Self {
         let prefix = manager.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let this = Self {

@@ -1,11 +1,10 @@
-//! What every reconciler uses, independent of the kind.
+//! What every reconciler uses, independent of the kind. Begin with [`Reconciler`], [`Context`] and [`Controller`].
 //!
 //! Data flows one way. [`watch`] lists and watches objects ([`raw`] those that users write), and [`cache`] keeps views
 //! of them -> [`queue`] holds the keys to reconcile, now or at an instant -> [`runner`] has the workers ([`controller`]
-//! puts these together). A worker takes
-//! a key, lets a [`runner::Reconciler`] observe, decide and act, and backs off per object when that fails. [`backoff`]
-//! is for a part of that work. [`mod@write`] creates and deletes objects; [`write_cache`] keeps the answers until the
-//! watches deliver them. [`condition`], [`event`] and [`health`] report to users.
+//! puts these together). A worker takes a key, lets a [`Reconciler`] observe, decide and act, and backs off per object
+//! when that fails. [`backoff`] is for a part of that work. [`mod@write`] creates and deletes objects; [`write_cache`]
+//! keeps the answers until the watches deliver them. [`condition`], [`event`] and [`health`] report to users.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The queue of object keys, now or at an instant of the wall clock. Each key is in it at most once, and never with two
-//! workers at a time. [`lanes`](super::lanes) decides which waiting key is next.
+//! workers at a time. Urgent keys are next, and namespaces take turns.
 //!
 //! It also paces retries: there is one backoff for each key. A change of the object ends it, and it never lasts through
 //! the instant after which a retry is too late.
@@ -250,8 +250,8 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// Takes the next key; `None` when the queue is closed. Return it with [`Queue::done`] or `Queue::retry`. Nothing is
-    /// lost if the future is dropped.
+    /// Takes the next key; `None` when the queue is closed. Return it with [`Queue::done`]. Nothing is lost if the future
+    /// is dropped. The workers of [`Controller::run`](super::Controller::run) do so.
     pub async fn take(&self) -> Option<Key> {
         loop {
             // Registered before the check, so that no wake-up between the two is lost.

@@ -47,7 +47,7 @@ pub struct Action {
 }
 
 impl Action {
-    /// To be reconciled again then, if at all.
+    /// To be reconciled again at that time, or only after a change.
     pub fn at(requeue_at: Option<DateTime<Utc>>) -> Self {
         Self {
             requeue_at,
@@ -75,7 +75,8 @@ impl Action {
 
 /// Brings the cluster closer to what one object says.
 pub trait Reconciler: Send + Sync + 'static {
-    /// Reconciles one object. Called again after every change that concerns it, never twice at a time for one key.
+    /// Reconciles one object, which may be gone. Called again after every change that concerns it, never twice at a time
+    /// for one key. `now` is the time of [`Context::clock`].
     fn reconcile(
         &self,
         key: &Key,
@@ -98,7 +99,7 @@ pub trait Reconciler: Send + Sync + 'static {
 pub struct Context {
     /// The API server.
     pub client: Client,
-    /// The namespaces to work in; all of them when empty.
+    /// The namespaces to work in; all of them when empty, which is what [`Context::new`] sets.
     pub namespaces: Vec<String>,
     /// How many objects of one kind are reconciled concurrently.
     pub workers: usize,
@@ -108,20 +109,22 @@ pub struct Context {
     pub events: Events,
     /// The metrics common to all reconcilers.
     pub metrics: Metrics,
-    /// Where a kind registers metrics of its own.
+    /// Where a kind registers metrics of its own. The `Mutex` is parking_lot's.
     pub registry: Arc<Mutex<Registry>>,
     /// Where lasting problems are reported.
     pub health: Health,
     /// Cancelled when the reconcilers must stop.
     pub stop: CancellationToken,
-    /// Has a token of each call in flight that uses up a limit, such as a deletion by a roll-out.
-    /// The next leader must not decide before the call has ended: it would count on the limit that the call uses up.
+    /// Has a token of each call in flight that uses up a limit, such as a deletion of which only so many are allowed. A
+    /// program with leader election releases the lease after these calls: the next leader would count on the limit that
+    /// they use up. Reconcilers that have no such calls leave it empty.
     pub limited: TaskTracker,
 }
 
 impl Context {
     /// A context of four workers for all namespaces, with a registry and a health of its own; and its publisher of
-    /// Events, which the caller runs. `manager` is the name of the program, in Events and [metrics](Metrics::new).
+    /// Events, which the caller runs ([`EventPublisher::run`]). `clock` is `Arc::new(Utc::now)`, and `manager` the name of
+    /// the program, in Events and [metrics](Metrics::new).
     pub fn new(client: Client, clock: Clock, manager: &str) -> (Self, EventPublisher) {
         let (events, publisher) = event::events(client.clone(), clock.clone(), manager);
         let mut registry = Registry::default();

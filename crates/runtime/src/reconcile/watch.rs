@@ -2,9 +2,9 @@
 //!
 //! kube's watcher does the same. But it does not report when the API server answers a watch, so a quiet watch may or
 //! may not work. Nor does it time out when the API server does not answer a list or the start of a watch. Here
-//! - the API server ends a watch after [`WATCH_FOR`], and it is started again where it ended: one cheap request, since
+//! - the API server ends a watch after 25 seconds, and it is started again where it ended: one cheap request, since
 //!   bookmarks keep its position new. A connection that died without a word, as when the node of an API server behind a
-//!   load balancer loses its power, is noticed after [`SILENT_AFTER`];
+//!   load balancer loses its power, is noticed after 29 seconds;
 //! - a list and the start of a watch have a time limit;
 //! - the caller sees every answer.
 

@@ -21,7 +21,8 @@ fn params(manager: &str) -> PostParams {
     }
 }
 
-/// Creates an object from its JSON, with the field manager `manager`. A field unknown to the API server is an error:
+/// Creates an object of the kind `K` from its JSON, with the field manager `manager`, and reads the answer as an `A`: `K`
+/// itself, or a smaller type. A field unknown to the API server is an error:
 /// dropped silently, it would leave an object other than the requested one.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! A write-through cache: what this process wrote itself, until its watch delivers it.
 //!
-//! A watch lags behind one's own writes. A decision on the state before costs requests that fail their preconditions;
-//! with ten thousand starts in a second they count. And what a status remembers, such as that a roll-out has stopped,
-//! must not be forgotten between the write and its watch event.
+//! A watch lags behind one's own writes. A decision on the state before costs requests that fail their preconditions. And
+//! what a status remembers, such as that a roll-out has stopped, must not be forgotten between the write and its watch
+//! event.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::reconcile::Key;
 /// An answer older than this is dropped, even if the watch has not delivered it.
 pub const MAX_LAG: Duration = Duration::from_secs(10);
 
-/// The API server's answers to this process's writes, by key.
+/// The API server's answers to this process's writes, by key. [`Self::newer`] drops an answer that the watch has
+/// overtaken, or that is older than [`MAX_LAG`]; [`Self::forget`] is for objects that are gone.
 pub struct WriteCache<V> {
     answers: Mutex<HashMap<Key, Answer<V>>>,
 }
