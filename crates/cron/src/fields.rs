@@ -6,7 +6,7 @@ pub(crate) const STAR: u64 = 1 << 63;
 /// The days of each month in a leap year.
 const DAYS: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
-/// The five fields of a schedule, as [`parse`](crate::parse) reads them.
+/// The five fields of a schedule, as [`parse`](fn@crate::parse) reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
     pub(crate) minute: u64,

@@ -6,7 +6,7 @@ use crate::fields::Fields;
 use crate::next;
 use crate::zone::Zone;
 
-/// When to run; made by [`parse`](crate::parse).
+/// When to run; made by [`parse`](fn@crate::parse).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// Whenever clocks show what the fields say.

@@ -22,7 +22,7 @@ use super::shutdown::Shutdown;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `router` over TLS until `shutdown.stop`, then finishes the requests in flight and returns. `listener` is that of
-/// [`bind`](crate::bind), or any other.
+/// [`bind`](fn@crate::bind), or any other.
 ///
 /// The router is given complete bodies. (axum's own limit of 2 MiB still holds for its extractors.)
 ///
