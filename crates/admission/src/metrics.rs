@@ -67,9 +67,9 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics; with the feature `metrics`. `faults` is the name of the counter of faults for which objects
-    /// were rejected, by kind and field, such as `example_admission_faults`; the other metrics have the names of
-    /// controller-runtime. `Metrics::default()` counts, and no registry shows it.
+    /// Registers the metrics; with the feature `metrics`. `faults` is the name of the counter of faults for which
+    /// objects were rejected, by kind and field, such as `example_admission_faults`; the other metrics have the names
+    /// of controller-runtime. `Metrics::default()` counts, and no registry shows it.
     pub fn new(registry: &mut Registry, faults: &str) -> Self {
         let this = Self::default();
         registry.register(

@@ -28,7 +28,7 @@ const ENTRIES: &str = "webhooks";
 /// How many differences a note lists.
 const MAX_NAMED: usize = 4;
 
-/// One difference.
+/// One difference, to be counted by [`count`] and described by [`note`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drift {
     /// The name of the entry.
@@ -39,7 +39,7 @@ pub struct Drift {
     found: Option<String>,
 }
 
-/// Compares the entries of a configuration with the expected ones.
+/// Compares the entries of a configuration with the expected ones, by their names. `caBundle` is not compared.
 pub fn compare(expected: &[Value], live: &[Value]) -> Vec<Drift> {
     let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
     let same =

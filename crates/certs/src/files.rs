@@ -43,7 +43,8 @@ const LOOK_EVERY: u32 = 12;
 /// The lifetime of development certificates, which are not renewed.
 const DEVELOPMENT_VALIDITY: TimeDelta = TimeDelta::days(365);
 
-/// Serves the pair `tls.crt` and `tls.key` of a folder, such as a mounted Secret of cert-manager's, and follows its changes.
+/// Serves the pair `tls.crt` and `tls.key` of a folder, such as a mounted Secret of cert-manager's, and follows its
+/// changes.
 pub struct Files {
     what: &'static str,
     folder: PathBuf,
@@ -86,10 +87,10 @@ impl Pair {
 }
 
 impl Files {
-    /// Does nothing before [`run`](Self::run). If `target` is [`BundleTarget::Own`] or [`BundleTarget::Patch`], the folder's
-    /// `ca.crt` is published as the bundle; without one, no bundle is. `what` names the listener, for the log. API
-    /// servers call it by `hosts`; if these are empty, a certificate for any name will do. `manager` is the field manager
-    /// of the bundle. `clock` is this machine's: `Arc::new(Utc::now)`.
+    /// Does nothing before [`run`](Self::run). If `target` is [`BundleTarget::Own`] or [`BundleTarget::Patch`], the
+    /// folder's `ca.crt` is published as the bundle; without one, no bundle is. `what` names the listener, for the log.
+    /// API servers call it by `hosts`; if these are empty, a certificate for any name will do. `manager` is the field
+    /// manager of the bundle. `clock` is this machine's: `Arc::new(Utc::now)`.
     pub fn new(
         client: &Client,
         manager: &str,

@@ -15,8 +15,8 @@ const VALIDITY: TimeDelta = TimeDelta::days(90);
 /// How often the wall clock is read. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(60);
 
-/// A self-signed certificate for a listener of metrics, say, as in kubebuilder's projects. It encrypts the connection, but
-/// its callers must be configured not to verify it. It is good for 90 days; [`run`](Self::run) renews it.
+/// A self-signed certificate for a listener of metrics, say, as in kubebuilder's projects. It encrypts the connection,
+/// but its callers must be configured not to verify it. It is good for 90 days; [`run`](Self::run) renews it.
 pub struct SelfSigned {
     hosts: Vec<String>,
     what: &'static str,

@@ -10,8 +10,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-/// The certificate for new handshakes, as a resolver of rustls. It is replaced atomically. Open connections keep the one
-/// that they started with.
+/// The certificate for new handshakes, as a resolver of rustls. It is replaced atomically. Open connections keep the
+/// one that they started with.
 #[derive(Default)]
 pub struct ServedCertificate(ArcSwapOption<CertifiedKey>);
 

@@ -40,8 +40,8 @@ impl Metrics {
     }
 }
 
-/// The layer of a client that counts the calls, reads at most 64 KiB of a rejection, copies its header `Retry-After` into
-/// kube's error, and limits [`pages`]. [`connect`](crate::connect) has it.
+/// The layer of a client that counts the calls, reads at most 64 KiB of a rejection, copies its header `Retry-After`
+/// into kube's error, and limits [`pages`]. [`connect`](crate::connect) has it.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     metrics: Metrics,

@@ -310,8 +310,8 @@ pub fn head(text: &str, max_len: usize) -> String {
     format!("{}...", &text[..end])
 }
 
-/// What to say if the error is that a credential plugin failed, else None: kube's message repeats the variables that the
-/// plugin got and all that it printed, and so perhaps its secrets. [`explain`] uses it.
+/// What to say if the error is that a credential plugin failed, else None: kube's message repeats the variables that
+/// the plugin got and all that it printed, and so perhaps its secrets. [`explain`] uses it.
 pub fn of_a_credential_plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut chain = std::iter::successors(Some(error), |error| error.source());
     let what = match chain.find_map(|error| error.downcast_ref())? {

@@ -1,8 +1,8 @@
 //! A bound on the memory of one page of a list.
 //!
 //! The size of a page is a number of objects, and an object has 1 kB to 3 MB: five hundred large ones would exceed the
-//! memory of the process. So reading a page that turns out to be too large fails, and the caller requests that page again
-//! with fewer objects. [`Answers`](crate::Answers) has to be a layer of the client.
+//! memory of the process. So reading a page that turns out to be too large fails, and the caller requests that page
+//! again with fewer objects. [`Answers`](crate::Answers) has to be a layer of the client.
 
 use std::error::Error;
 

@@ -141,7 +141,8 @@ impl Elector {
 
     /// Waits until this replica leads, then runs `work` for as long as it leads.
     ///
-    /// - When `work` ends by itself, as it should when the process stops, the lease is released and its output returned.
+    /// - When `work` ends by itself, as it should when the process stops, the lease is released and its output
+    ///   returned.
     /// - When the lease is lost, `work` is dropped, its clients send nothing more, and this replica waits again: `work`
     ///   may be called many times.
     /// - When `resign` is cancelled while this replica does not lead, it leaves the election: None. A leader ignores

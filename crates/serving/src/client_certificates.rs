@@ -29,7 +29,9 @@ pub struct Error {
     reason: String,
 }
 
-/// A file with the CAs that sign client certificates. It is read again when it changes.
+/// A file with the CAs that sign client certificates, as PEM: [`verifier`](Self::verifier) is for
+/// [`tls_config`](crate::tls_config), and [`run`](Self::run), on a task of its own, reads the file again when it
+/// changes.
 #[derive(Debug)]
 pub struct ClientAuthority {
     path: PathBuf,

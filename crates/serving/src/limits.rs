@@ -38,8 +38,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Those of an admission webhook: bodies of 8 MiB, 64 MiB for all of them, 32 MiB for answers, 1000 connections, 256
-    /// from one source, and 20 seconds to drain.
+    /// Those of an admission webhook: bodies of 8 MiB, 64 MiB for all of them, 32 MiB for answers, 1000 connections,
+    /// 256 from one source, and 20 seconds to drain.
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(5),

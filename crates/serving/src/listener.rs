@@ -21,8 +21,8 @@ use super::shutdown::Shutdown;
 /// The pause after a failed accept. Without it, a process that is out of file descriptors would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves `router` over TLS until `shutdown.stop`, then finishes the requests in flight and returns. `listener` is that of
-/// [`bind`](fn@crate::bind), or any other.
+/// Serves `router` over TLS until `shutdown.stop`, then finishes the requests in flight and returns. `listener` is that
+/// of [`bind`](fn@crate::bind), or any other.
 ///
 /// The router is given complete bodies. (axum's own limit of 2 MiB still holds for its extractors.)
 ///

@@ -8,8 +8,8 @@ use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use rustls::version::{TLS12, TLS13};
 
 /// The TLS configuration of the listener: TLS 1.2 and 1.3, and only HTTP/1.1 (API servers offer nothing else to a
-/// webhook). `resolver` has the certificate. With `callers`, a client needs a certificate that this verifier accepts, such
-/// as that of [`ClientAuthority`](crate::ClientAuthority).
+/// webhook). `resolver` has the certificate. With `callers`, a client needs a certificate that this verifier accepts,
+/// such as that of [`ClientAuthority`](crate::ClientAuthority).
 ///
 /// # Errors
 /// When the provider supports neither version. That of aws-lc-rs, which is used here, supports both.

@@ -93,7 +93,8 @@ impl Direct<'_> {
         found.map(|stored| stored.value.clone())
     }
 
-    /// The objects of a kind in one namespace, or in all if `namespace` is empty. A kind that is not registered has none.
+    /// The objects of a kind in one namespace, or in all if `namespace` is empty. A kind that is not registered has
+    /// none.
     pub fn list(&self, kind: &str, namespace: &str) -> Vec<Value> {
         let state = self.server.state();
         let Ok((index, _)) = find(&state.resources, kind) else {

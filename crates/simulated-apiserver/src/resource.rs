@@ -88,8 +88,8 @@ impl Resource {
         }
     }
 
-    /// The resource of a Rust type of a custom kind, as kube's `CustomResource` derives it: namespaced and with a status
-    /// subresource, whatever its CRD says; see [`Self::cluster_scoped`] and [`Self::without_status`].
+    /// The resource of a Rust type of a custom kind, as kube's `CustomResource` derives it: namespaced and with a
+    /// status subresource, whatever its CRD says; see [`Self::cluster_scoped`] and [`Self::without_status`].
     pub fn of<K: kube::Resource<DynamicType = ()>>() -> Self {
         Self::custom(
             &K::group(&()),

@@ -43,7 +43,8 @@ pub struct Settings {
     pub secret: String,
     /// Whether to create that namespace when it is missing: for a program that runs outside the cluster.
     pub create_namespace: bool,
-    /// The DNS names and IP addresses under which the API server calls the webhook: `SERVICE.NAMESPACE.svc` for a Service.
+    /// The DNS names and IP addresses under which the API server calls the webhook: `SERVICE.NAMESPACE.svc` for a
+    /// Service.
     pub hosts: Vec<String>,
     /// The lifetimes of the certificates.
     pub periods: Periods,
@@ -51,8 +52,8 @@ pub struct Settings {
     pub target: BundleTarget,
 }
 
-/// Manages the CA, this process's leaf and the published bundle: [`new`](Self::new), then [`run`](Self::run) on a task of
-/// its own. Every replica has one.
+/// Manages the CA, this process's leaf and the published bundle: [`new`](Self::new), then [`run`](Self::run) on a task
+/// of its own. Every replica has one.
 pub struct CertManager {
     settings: Settings,
     clock: Clock,

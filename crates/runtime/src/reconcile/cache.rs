@@ -54,8 +54,8 @@ fn incarnation(meta: &ObjectMeta) -> u64 {
 
 impl<V> Cache<V> {
     /// An empty cache that `watches` watches will fill, one for each API given to
-    /// [`Controller::watch`](super::Controller::watch). `index` gives the texts under which [`find`](Self::find) finds a
-    /// view; `|_| vec![]` for none.
+    /// [`Controller::watch`](super::Controller::watch). `index` gives the texts under which [`find`](Self::find) finds
+    /// a view; `|_| vec![]` for none.
     pub fn new(watches: usize, index: fn(&V) -> Vec<String>) -> Self {
         Self {
             state: RwLock::new(State {

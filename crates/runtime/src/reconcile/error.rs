@@ -195,8 +195,9 @@ fn is_refusal(code: u16, message: &str) -> bool {
     }
 }
 
-/// Makes one call to the API server that may write, with a time limit. Errors name the step and the object. After
-/// [`Error::Timeout`], or any other error than the API server's answer, the write may have been carried out.
+/// Makes one call to the API server that may write, with a time limit of 40 seconds. Errors name the step and the
+/// object. After [`Error::Timeout`], or any other error than the API server's answer, the write may have been carried
+/// out.
 ///
 /// # Errors
 /// [`Error::Api`] or [`Error::Timeout`].
@@ -244,7 +245,7 @@ where
     answer
 }
 
-/// Makes one call to the API server that reads an object, with a shorter time limit than [`call`].
+/// Makes one call to the API server that reads an object, as [`call`] does, with a time limit of 20 seconds.
 ///
 /// # Errors
 /// [`Error::Api`] or [`Error::Timeout`].

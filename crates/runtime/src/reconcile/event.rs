@@ -219,8 +219,8 @@ fn warn_dropped(full: &AtomicBool) {
 }
 
 impl EventPublisher {
-    /// Publishes Events until every [`Events`] is dropped and the queue is empty. After `stop`, it gives the reconcilers
-    /// the time that their calls may take, and its last Events half a second more.
+    /// Publishes Events until every [`Events`] is dropped and the queue is empty. After `stop`, it gives the
+    /// reconcilers the time that their calls may take, and its last Events half a second more.
     pub async fn run(self, stop: CancellationToken) {
         let last = CancellationToken::new();
         let end = async {

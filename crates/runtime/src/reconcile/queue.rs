@@ -250,8 +250,8 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// Takes the next key; `None` when the queue is closed. Return it with [`Queue::done`]. Nothing is lost if the future
-    /// is dropped. The workers of [`Controller::run`](super::Controller::run) do so.
+    /// Takes the next key; `None` when the queue is closed. Return it with [`Queue::done`]. Nothing is lost if the
+    /// future is dropped. The workers of [`Controller::run`](super::Controller::run) do so.
     pub async fn take(&self) -> Option<Key> {
         loop {
             // Registered before the check, so that no wake-up between the two is lost.

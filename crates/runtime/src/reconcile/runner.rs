@@ -75,8 +75,8 @@ impl Action {
 
 /// Brings the cluster closer to what one object says.
 pub trait Reconciler: Send + Sync + 'static {
-    /// Reconciles one object, which may be gone. Called again after every change that concerns it, never twice at a time
-    /// for one key. `now` is the time of [`Context::clock`].
+    /// Reconciles one object, which may be gone. Called again after every change that concerns it, never twice at a
+    /// time for one key. `now` is the time of [`Context::clock`].
     fn reconcile(
         &self,
         key: &Key,
@@ -123,8 +123,8 @@ pub struct Context {
 
 impl Context {
     /// A context of four workers for all namespaces, with a registry and a health of its own; and its publisher of
-    /// Events, which the caller runs ([`EventPublisher::run`]). `clock` is `Arc::new(Utc::now)`, and `manager` the name of
-    /// the program, in Events and [metrics](Metrics::new).
+    /// Events, which the caller runs ([`EventPublisher::run`]). `clock` is `Arc::new(Utc::now)`, and `manager` the name
+    /// of the program, in Events and [metrics](Metrics::new).
     pub fn new(client: Client, clock: Clock, manager: &str) -> (Self, EventPublisher) {
         let (events, publisher) = event::events(client.clone(), clock.clone(), manager);
         let mut registry = Registry::default();

@@ -21,9 +21,9 @@ fn params(manager: &str) -> PostParams {
     }
 }
 
-/// Creates an object of the kind `K` from its JSON, with the field manager `manager`, and reads the answer as an `A`: `K`
-/// itself, or a smaller type. A field unknown to the API server is an error:
-/// dropped silently, it would leave an object other than the requested one.
+/// Creates an object of the kind `K` from its JSON, with the field manager `manager`, and reads the answer as an `A`:
+/// `K` itself, or a smaller type. A field unknown to the API server is an error: dropped silently, it would leave an
+/// object other than the requested one.
 ///
 /// # Errors
 /// When the API server rejects the object, or its answer cannot be read as an `A`.

@@ -1,8 +1,8 @@
 //! A write-through cache: what this process wrote itself, until its watch delivers it.
 //!
-//! A watch lags behind one's own writes. A decision on the state before costs requests that fail their preconditions. And
-//! what a status remembers, such as that a roll-out has stopped, must not be forgotten between the write and its watch
-//! event.
+//! A watch lags behind one's own writes. A decision on the state before costs requests that fail their preconditions.
+//! And what a status remembers, such as that a roll-out has stopped, must not be forgotten between the write and its
+//! watch event.
 
 use std::collections::HashMap;
 use std::sync::Arc;

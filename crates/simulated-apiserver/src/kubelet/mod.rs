@@ -131,8 +131,8 @@ impl Kubelet {
         self.shared.wake.notify_one();
     }
 
-    /// Deletes a pod as the node controller, the scheduler or a drain does: with the condition DisruptionTarget, and that
-    /// reason in it, such as `PreemptionByScheduler`.
+    /// Deletes a pod as the node controller, the scheduler or a drain does: with the condition DisruptionTarget, and
+    /// that reason in it, such as `PreemptionByScheduler`.
     pub fn disrupt(&self, namespace: &str, name: &str, reason: &str) {
         nodes::disrupt(&self.server, namespace, name, reason);
     }
