@@ -549,7 +549,7 @@ struct Round {
 }
 
 fn problem(held: &Held, snapshot: Option<&Snapshot>, creates: bool) -> Option<String> {
-    // Configurations that the operator creates itself are not reported as missing.
+    // Configurations that the program creates itself are not reported as missing.
     let missing = snapshot.iter().filter(|_| !creates);
     let missing = missing.flat_map(|snapshot| &snapshot.missing);
     let fault = match held {

@@ -671,7 +671,7 @@ mod tests {
         let refused = server.watches(Target::all().in_namespace("refused"));
         refused.refuse(Status::new(403, "Forbidden", "you may not list that"));
         let (mut context, _) =
-            Context::new(server.client("operator"), machine.source(), "my-operator");
+            Context::new(server.client("operator"), machine.source(), "my-program");
         context.namespaces = namespaces.iter().map(|&name| name.to_owned()).collect();
         context.workers = 96;
         context
@@ -712,7 +712,7 @@ mod tests {
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         let failing = |namespace: &str, figure: u8| {
             format!(
-                "my_operator_watch_failing{{resource=\"configmaps\",namespace=\"{namespace}\"}} {figure}"
+                "my_program_watch_failing{{resource=\"configmaps\",namespace=\"{namespace}\"}} {figure}"
             )
         };
         assert!(page.contains(&failing("refused", 1)), "{page}");
