@@ -25,7 +25,7 @@ pub use cert_manager::{CertManager, Settings};
 pub use clocks::Clock;
 pub use error::Error;
 pub use files::Files;
-pub use rotation::Periods;
+pub use rotation::{Periods, PeriodsError};
 pub use self_signed::SelfSigned;
 pub use served::{ServedCertificate, State};
 pub use server_clock::{Noting, ServerClock};
