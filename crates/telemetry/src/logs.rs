@@ -77,6 +77,7 @@ pub fn start(format: Format, level: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// The directives of a filter, the last of each name, in the order of names.
