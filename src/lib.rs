@@ -11,7 +11,7 @@
 //!
 //! [`fenced_lease`] elects the one of several replicas that reconciles.
 //!
-//! [`kinds`] has a module for each kind, and the registry: one line per kind, from which the router, the manifests, the
+//! A kind is a crate in `kinds/`. [`kinds`] is the registry: one line per kind, from which the router, the manifests, the
 //! flags and the tests are made. [`manifests`] generates the manifests to install.
 //!
 //! [`my_operator_admit`] checks files by the same rules, without a cluster.
@@ -19,8 +19,8 @@
 //! [`check`] looks at an installation from outside.
 //!
 //! Dependencies point one way: main -> cli -> check -> run -> kinds -> the crates in `crates/`, which know no kind. Cargo
-//! enforces the last arrow, and the ones between the crates; `tests/offline/architecture.rs` enforces the others, and
-//! that no kind knows another.
+//! enforces the last arrow, the ones between the crates, and that no kind knows another; `tests/offline/architecture.rs`
+//! enforces the others.
 
 pub mod check;
 pub mod cli;

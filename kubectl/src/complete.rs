@@ -16,8 +16,8 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
 use kube::config::Kubeconfig;
-use my_operator::kinds::at::crd::At;
-use my_operator::kinds::mydaemonset::crd::MyDaemonSet;
+use my_operator_at::crd::At;
+use my_operator_mydaemonset::crd::MyDaemonSet;
 use serde::de::DeserializeOwned;
 use tokio::time::{self, Instant};
 

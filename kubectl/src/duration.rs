@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use my_operator::kinds::shared::flag_values;
+use my_operator_kind::flag_values;
 
 /// What the operator's flags take: `500ms`, `90s`, `1h30m`, `7d`. As with the durations of kubectl, only 0 needs no unit: a
 /// number alone may be meant as minutes.

@@ -25,13 +25,13 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::kinds::shared::flag_values::duration;
 use crate::kinds::{self, Kind};
 use crate::manifests::{self, Scope};
 use crate::run::api_server::new_enough;
 use crate::run::own_namespace::own_namespace;
 use fetch::{Cluster, Fetched, Resource};
 use installation::Installation;
+use my_operator_kind::flag_values::duration;
 use report::{Finding, Report};
 use resilient_kube_client as client;
 use rights::User;

@@ -1,19 +1,12 @@
-//! The registry: one line per kind. [`kind`] says what a kind is, and [`shared`] has what several kinds use.
-
-pub mod at;
-pub mod count;
-pub mod crontab;
-pub mod foo;
-pub mod foobar;
-pub mod kind;
-pub mod memcached;
-pub mod mydaemonset;
-pub mod shared;
+//! The registry: one line per kind. [`my_operator_kind`] says what a kind is.
 
 #[cfg(test)]
 mod tests;
 
-pub use kind::{Kind, Permission, Sample, Start};
+pub use my_operator_at as at;
+pub use my_operator_kind::{Kind, Permission, Sample, Start};
+pub use my_operator_mydaemonset as mydaemonset;
+pub use my_operator_samples::{count, crontab, foo, foobar, memcached};
 
 /// Every kind: the one list from which all others are derived.
 pub const REGISTRY: &[&Kind] = &[

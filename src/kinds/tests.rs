@@ -13,8 +13,8 @@ use simulated_apiserver::{
 };
 use tokio::time::sleep;
 
-use super::shared::manager::MANAGER;
 use super::{Kind, REGISTRY};
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::Context;
 
 /// The resource of the kind.

@@ -10,7 +10,7 @@ use super::admission_policy::admission_policy;
 use super::names::Names;
 use super::rbac;
 use crate::kinds::Kind;
-use crate::kinds::shared::manager::MANAGER;
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// What the policies' names begin with, after the prefix of all names.

@@ -9,9 +9,9 @@ use chrono::TimeDelta;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::own_namespace::own_namespace;
-use crate::kinds::shared::flag_values::{duration, period};
 use crate::kinds::{self, Kind};
 use crate::manifests::{self, Names};
+use my_operator_kind::flag_values::{duration, period};
 use my_operator_telemetry::logs;
 use webhook_certs;
 

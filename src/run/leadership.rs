@@ -13,9 +13,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::flags::Flags;
 use super::thread::Thread;
-use crate::kinds::shared::manager::MANAGER;
 use crate::manifests::PREFIX;
 use fenced_lease::{Elector, Fence, Periods, Settings, Term};
+use my_operator_kind::manager::MANAGER;
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Note, Notes};
 use resilient_kube_client as client;

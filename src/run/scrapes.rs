@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::flags::{Flags, OptionalAddress};
 use super::process::Process;
 use super::webhooks::service_names;
-use crate::kinds::shared::manager::MANAGER;
+use my_operator_kind::manager::MANAGER;
 use my_operator_telemetry::access::{self, Ask, Verdict};
 use resilient_kube_client::{self as client, clock, explain};
 use webhook_certs::{BundleTarget, Files, SelfSigned};

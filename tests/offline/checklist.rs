@@ -7,7 +7,7 @@ use crate::checkout::{checkout, code, files, text};
 
 const PAGE: &str = "docs/mydaemonset/checklist.md";
 /// Where tests are.
-const FOLDERS: [&str; 2] = ["src", "tests"];
+const FOLDERS: [&str; 3] = ["kinds", "src", "tests"];
 
 /// The names of all functions that cargo runs as tests.
 fn test_names() -> BTreeSet<String> {

@@ -21,7 +21,7 @@ fn the_page_of_the_example_kind_quotes_the_whole_kind() {
 }
 
 /// Where paths in pages begin, at the root of the checkout.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     "benches",
     "cluster",
     "config",
@@ -30,6 +30,7 @@ const FOLDERS: [&str; 11] = [
     "docs",
     "examples",
     "hack",
+    "kinds",
     "packaging",
     "src",
     "tests",

@@ -11,8 +11,8 @@ use my_operator::kinds::mydaemonset::decide::placement::{
     Eligibility, Placement, daemon_tolerations,
 };
 use my_operator::kinds::mydaemonset::observe::node::NodeView;
-use my_operator::kinds::shared::template::PodTemplate;
 use my_operator_cluster::binaries::kubernetes_version;
+use my_operator_kind::template::PodTemplate;
 use my_operator_rounds::lengths::placements;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

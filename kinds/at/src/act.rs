@@ -23,7 +23,7 @@ use super::pod::names::{GATE, pod_name};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
 use super::trial::Verdict;
-use crate::kinds::shared::manager::{MANAGER, patch_params};
+use my_operator_kind::manager::{MANAGER, patch_params};
 use resilient_kube_client::clock::Clock;
 use wall_clock_controller::reconcile::{Error, call, call_status, if_there, read, write};
 

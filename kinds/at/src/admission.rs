@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use super::crd::{At, AtSpec, AtStatus, Phase};
 use super::pod::names::{CONTAINER, OWN_PREFIX, POD_SUFFIX};
 use super::schedule::{self, Schedule, ceil_to_millisecond};
-use crate::kinds::shared::command;
-use crate::kinds::shared::template::{self, PodTemplate, check_image, check_restart_policy, given};
 use admission_rules::faults::Fault;
 use admission_rules::rules::{Findings, Recorded, Request, Rules, Subject};
+use my_operator_kind::command;
+use my_operator_kind::template::{self, PodTemplate, check_image, check_restart_policy, given};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// The annotation that records who created the object.

@@ -16,7 +16,7 @@ use super::observe::{AtView, Caches, Call, FailedCall, KnownPod, Observed, Store
 use super::pod::names::{AT_UID, POD_SUFFIX};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
-use crate::kinds::shared::manager::MANAGER;
+use my_operator_kind::manager::MANAGER;
 use resilient_kube_client::clock::Clock;
 use wall_clock_controller::reconcile::cache::CacheEvent;
 use wall_clock_controller::reconcile::event::{self, Events, NewEvent};

@@ -9,8 +9,8 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::shared::schema;
-use crate::kinds::shared::template::PodTemplate;
+use my_operator_kind::schema;
+use my_operator_kind::template::PodTemplate;
 use wall_clock_controller::reconcile::condition::{self, Condition};
 use wall_clock_controller::reconcile::raw;
 

@@ -46,9 +46,9 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-use super::{Kind, Permission, Sample, Start};
 use admission_rules::judge::Admission;
 use admission_rules::rules::decode_and_validate;
+use my_operator_kind::{Kind, Permission, Sample, Start};
 
 pub use conditions::POD_ACCEPTED;
 

@@ -17,10 +17,10 @@ use super::pod::view::PodView;
 use super::schedule;
 use super::sightings::{LastSeen, Released};
 use super::trial::Trial;
-use crate::kinds::shared::watched::utc;
 use admission_rules::bounds;
 use admission_rules::faults::Fault;
 use admission_rules::rules::decode_and_validate;
+use my_operator_kind::watched::utc;
 use wall_clock_controller::reconcile::cache::Cache;
 use wall_clock_controller::reconcile::condition::{self, ACCEPTED};
 use wall_clock_controller::reconcile::write_cache::WriteCache;
@@ -370,7 +370,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kinds::shared::retained;
+    use my_operator_retained as retained;
 
     fn now() -> DateTime<Utc> {
         DateTime::from_timestamp(1_800_000_000, 0).unwrap()

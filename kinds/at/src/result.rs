@@ -124,7 +124,7 @@ fn signal(ended: &Ended) -> Option<i32> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::kinds::at::message::MAX_MESSAGE_LEN;
+    use crate::message::MAX_MESSAGE_LEN;
 
     fn ended(container: &str, exit_code: i32, reason: &str, message: &str) -> Ended {
         Ended {

@@ -7,7 +7,7 @@ use admission_rules::rules::Findings;
 const MAX_LEN: usize = 32_768;
 
 /// Validates the command in that field.
-pub(crate) fn check(field: &str, command: &str, findings: &mut Findings) {
+pub fn check(field: &str, command: &str, findings: &mut Findings) {
     if command.trim().is_empty() {
         findings.fault(Fault::required(field, "command is required"));
     }
@@ -15,7 +15,7 @@ pub(crate) fn check(field: &str, command: &str, findings: &mut Findings) {
 }
 
 /// Validates a text that a program gets as an argument or in its environment.
-pub(crate) fn check_text(field: &str, text: &str, findings: &mut Findings) {
+pub fn check_text(field: &str, text: &str, findings: &mut Findings) {
     if text.len() > MAX_LEN {
         findings.fault(Fault::too_long(field, text, MAX_LEN));
     }
@@ -30,6 +30,6 @@ pub(crate) fn check_text(field: &str, text: &str, findings: &mut Findings) {
 
 /// The text as a container's command or environment must have it, so that it reaches the program
 /// unchanged. Kubernetes expands `$(NAME)` in both and reads `$$` as an escaped `$`.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('$', "$$")
 }

@@ -9,7 +9,7 @@ use serde_json::ser::{Formatter, Serializer};
 
 /// JSON as Go's `encoding/json` writes it after decoding it into plain maps: sorted keys, no whitespace, whole numbers
 /// without a fraction, and `<`, `>`, `&` and two line separators escaped.
-pub(crate) fn as_go(mut value: Value) -> String {
+pub fn as_go(mut value: Value) -> String {
     value.sort_all_objects();
     let mut out = Vec::new();
     // Nothing fails: the keys are strings, and the text is written to memory.

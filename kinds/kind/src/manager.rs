@@ -7,7 +7,7 @@ use kube::api::PatchParams;
 pub const MANAGER: &str = "my-operator";
 
 /// Parameters of a patch with the operator's field manager.
-pub(crate) fn patch_params() -> PatchParams {
+pub fn patch_params() -> PatchParams {
     PatchParams {
         field_manager: Some(MANAGER.to_owned()),
         ..PatchParams::default()

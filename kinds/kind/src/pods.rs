@@ -15,20 +15,20 @@ use wall_clock_controller::reconcile::watch::Selection;
 const PAGE: u32 = 100;
 
 /// Which pods are watched, and how.
-pub(crate) fn selection() -> Selection {
+pub fn selection() -> Selection {
     Selection::default().page(PAGE)
 }
 
 /// A pod as it is watched.
 #[derive(kube::Resource, Clone, Debug, Default, Deserialize)]
 #[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
-pub(crate) struct Pod {
+pub struct Pod {
     /// The pod's metadata, as far as it is used.
     #[serde(deserialize_with = "raw::metadata")]
-    pub(crate) metadata: ObjectMeta,
+    pub metadata: ObjectMeta,
     /// What its kubelet reports.
     #[serde(default, deserialize_with = "lenient")]
-    pub(crate) status: WatchedStatus,
+    pub status: WatchedStatus,
 }
 
 /// A pod with a malformed status is not ready. It must not block the watch.
@@ -39,28 +39,29 @@ fn lenient<'de, D: Deserializer<'de>>(reader: D) -> Result<WatchedStatus, D::Err
 
 /// What the cache holds of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PodView {
+pub struct PodView {
     /// `metadata.namespace`: pods are looked up in one namespace.
-    pub(crate) namespace: Box<str>,
+    pub namespace: Box<str>,
     /// The values of the requested labels, in their order; empty if it has none of them.
     labels: Box<[Option<Box<str>>]>,
     /// Whether the pod counts as ready, as for a Service: it is Running and Ready, and not being deleted.
-    pub(crate) ready: bool,
-    pub(crate) deleting: bool,
+    pub ready: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
     /// Whether all its containers have ended for good: it has Succeeded or Failed.
-    pub(crate) ended: bool,
+    pub ended: bool,
     /// The exit code of the first container that ended.
-    pub(crate) exit_code: Option<i32>,
+    pub exit_code: Option<i32>,
 }
 
 impl PodView {
     /// Index key of a pod by a label's value in its namespace.
-    pub(crate) fn index(namespace: &str, value: &str) -> String {
+    pub fn index(namespace: &str, value: &str) -> String {
         format!("{namespace}/{value}")
     }
 
     /// The view of a pod, with the values of those labels.
-    pub(crate) fn new(pod: Pod, labels: &[&str]) -> Self {
+    pub fn new(pod: Pod, labels: &[&str]) -> Self {
         let Pod { metadata, status } = pod;
         let mut own = metadata.labels.unwrap_or_default();
         let values = labels.iter().map(|key| own.remove(*key).map(Into::into));
@@ -83,7 +84,7 @@ impl PodView {
     }
 
     /// The value of the requested label at this position, counted from 0.
-    pub(crate) fn label(&self, place: usize) -> Option<&str> {
+    pub fn label(&self, place: usize) -> Option<&str> {
         self.labels.get(place)?.as_deref()
     }
 }
@@ -94,7 +95,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kinds::shared::retained;
+    use my_operator_retained as retained;
 
     const LABELS: &[&str] = &["app", "memcached_cr"];
 

@@ -10,7 +10,7 @@ use serde_json::json;
 /// Adjusts a derived CRD: no `spec` that the schema requires (the webhook rejects its absence, with
 /// its complete list of errors), a status from the start, conditions keyed by their type,
 /// descriptions in one piece, our label.
-pub(crate) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+pub fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut();
         if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {

@@ -6,10 +6,10 @@ use robfig_cron::Zone;
 
 /// The default time zone. A CronJob without one follows the clock of whatever machine its
 /// controller runs on, so that its next run would be unknown.
-pub(crate) const TIME_ZONE: &str = "Etc/UTC";
+pub const TIME_ZONE: &str = "Etc/UTC";
 
 /// Rejects the name of an unknown time zone.
-pub(crate) fn check(field: &str, name: &str, findings: &mut Findings) {
+pub fn check(field: &str, name: &str, findings: &mut Findings) {
     if Zone::named(name).is_some() {
         return;
     }

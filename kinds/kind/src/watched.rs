@@ -12,30 +12,31 @@ use wall_clock_controller::reconcile::raw;
 /// The fields of a node's or pod's status that are used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct WatchedStatus {
+pub struct WatchedStatus {
     /// Of a pod: Pending, Running, Succeeded, Failed or Unknown.
-    pub(crate) phase: String,
+    pub phase: String,
     /// Of a pod: why it is in that phase, such as Evicted.
-    pub(crate) reason: String,
+    pub reason: String,
     /// Of a pod: more about that reason.
-    pub(crate) message: String,
+    pub message: String,
     /// Of a pod: when its kubelet took it up.
-    pub(crate) start_time: Option<String>,
-    pub(crate) conditions: Vec<WatchedCondition>,
+    pub start_time: Option<String>,
+    /// Its conditions.
+    pub conditions: Vec<WatchedCondition>,
     /// Of a pod: its ordinary containers.
-    pub(crate) container_statuses: Vec<WatchedContainer>,
+    pub container_statuses: Vec<WatchedContainer>,
     /// Of a pod: its init containers.
-    pub(crate) init_container_statuses: Vec<WatchedContainer>,
+    pub init_container_statuses: Vec<WatchedContainer>,
 }
 
 impl WatchedStatus {
     /// The condition of that type.
-    pub(crate) fn condition(&self, type_: &str) -> Option<&WatchedCondition> {
+    pub fn condition(&self, type_: &str) -> Option<&WatchedCondition> {
         self.conditions.iter().find(|c| c.type_ == type_)
     }
 
     /// Whether it is Ready, and since when that is so or not: since it was created, if the condition does not say.
-    pub(crate) fn ready(&self, created: DateTime<Utc>) -> (bool, DateTime<Utc>) {
+    pub fn ready(&self, created: DateTime<Utc>) -> (bool, DateTime<Utc>) {
         let ready = self.condition("Ready");
         let changed = ready.and_then(|condition| condition.last_transition_time);
         let is_ready = ready.is_some_and(|condition| condition.status == "True");
@@ -46,62 +47,66 @@ impl WatchedStatus {
 /// A condition of a node or pod.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct WatchedCondition {
+pub struct WatchedCondition {
     /// Such as Ready.
     #[serde(rename = "type")]
-    pub(crate) type_: String,
+    pub type_: String,
     /// True, False or Unknown.
-    pub(crate) status: String,
-    pub(crate) reason: String,
-    pub(crate) message: String,
+    pub status: String,
+    /// CamelCase: why the status is that.
+    pub reason: String,
+    /// More about that reason.
+    pub message: String,
     /// When the status last changed.
     #[serde(deserialize_with = "raw::time")]
-    pub(crate) last_transition_time: Option<DateTime<Utc>>,
+    pub last_transition_time: Option<DateTime<Utc>>,
 }
 
 /// The state of one container.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct WatchedContainer {
-    pub(crate) name: String,
+pub struct WatchedContainer {
+    /// The container's name.
+    pub name: String,
     /// How often the kubelet restarted it.
-    pub(crate) restart_count: i32,
-    pub(crate) state: WatchedState,
+    pub restart_count: i32,
+    /// What it does now.
+    pub state: WatchedState,
     /// How it ended before its last restart.
-    pub(crate) last_state: WatchedState,
+    pub last_state: WatchedState,
 }
 
 /// The state of a container.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct WatchedState {
+pub struct WatchedState {
     /// It waits, and for what.
-    pub(crate) waiting: Option<WatchedReason>,
+    pub waiting: Option<WatchedReason>,
     /// It runs. Nothing of that is read.
-    pub(crate) running: Option<WatchedReason>,
+    pub running: Option<WatchedReason>,
     /// It has ended, and how.
-    pub(crate) terminated: Option<WatchedReason>,
+    pub terminated: Option<WatchedReason>,
 }
 
 /// Why a container waits or has ended.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct WatchedReason {
+pub struct WatchedReason {
     /// CamelCase, such as `CrashLoopBackOff`.
-    pub(crate) reason: String,
+    pub reason: String,
     /// More about that, or the termination message.
-    pub(crate) message: String,
+    pub message: String,
     /// With which code it ended.
-    pub(crate) exit_code: i32,
+    pub exit_code: i32,
     /// The signal that ended it, if the runtime reports it.
-    pub(crate) signal: Option<i32>,
+    pub signal: Option<i32>,
     /// When it ended.
     #[serde(deserialize_with = "raw::time")]
-    pub(crate) finished_at: Option<DateTime<Utc>>,
+    pub finished_at: Option<DateTime<Utc>>,
 }
 
 /// The owner reference of the controller, of which an object has at most one.
-pub(crate) fn controller(references: Option<&[OwnerReference]>) -> Option<&OwnerReference> {
+pub fn controller(references: Option<&[OwnerReference]>) -> Option<&OwnerReference> {
     references?.iter().find(|r| r.controller == Some(true))
 }
 

@@ -14,9 +14,9 @@ use super::decide::strategy::{
 };
 use super::decide::window;
 use super::names::{APP, OUR_PREFIX};
-use crate::kinds::shared::template::{self, PodTemplate};
 use admission_rules::faults::Fault;
 use admission_rules::rules::{Findings, Rules, Subject};
+use my_operator_kind::template::{self, PodTemplate};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// The name becomes a label value of every pod.

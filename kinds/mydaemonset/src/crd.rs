@@ -14,9 +14,9 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::shared::schema;
-use crate::kinds::shared::template::PodTemplate;
 use admission_rules::review::object_or_null;
+use my_operator_kind::schema;
+use my_operator_kind::template::PodTemplate;
 use wall_clock_controller::reconcile::condition::Condition;
 use wall_clock_controller::reconcile::raw;
 
@@ -396,7 +396,7 @@ mod tests {
     /// By that, `kubectl mydaemonset migrate` knows an operator that leaves the pods alone meanwhile.
     #[test]
     fn the_schema_names_the_annotation_of_a_migration() {
-        let annotation = crate::kinds::mydaemonset::names::MIGRATION_ANNOTATION;
+        let annotation = crate::names::MIGRATION_ANNOTATION;
         assert!(schema().to_string().contains(annotation));
     }
 

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 
-use crate::kinds::shared::flag_values::period;
+use my_operator_kind::flag_values::period;
 
 #[derive(clap::Args, Clone, Debug)]
 // clap names groups by their types: the flags of `run` are another `Flags`.

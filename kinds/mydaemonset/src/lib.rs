@@ -47,9 +47,9 @@ pub mod status;
 
 use clap::{Args as _, FromArgMatches as _};
 
-use super::{Kind, Permission, Sample, Start};
 use admission_rules::judge::Admission;
 use flags::Flags;
+use my_operator_kind::{Kind, Permission, Sample, Start};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

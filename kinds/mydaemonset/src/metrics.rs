@@ -249,7 +249,7 @@ mod tests {
     fn the_docs_list_every_metric_with_its_type() {
         const DOCS: &str = include_str!(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/docs/operations/metrics.md"
+            "/../../docs/operations/metrics.md"
         ));
         let documented: BTreeSet<(String, &str)> = DOCS
             .lines()

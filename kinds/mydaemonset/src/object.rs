@@ -173,7 +173,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::shared::retained;
+    use my_operator_retained as retained;
 
     #[test]
     fn a_cached_object_takes_little_more_memory_than_its_text() {

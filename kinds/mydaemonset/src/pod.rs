@@ -8,7 +8,7 @@ use super::names::{
     APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, PREDECESSOR_ANNOTATION, REVISION_LABEL,
 };
 use super::revision::Content;
-use crate::kinds::shared::manager::MANAGER;
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// Without it these pods would keep the cluster autoscaler from ever removing a node.
@@ -125,9 +125,9 @@ fn take_array(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::kinds::mydaemonset::names::pod_name;
-    use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
-    use crate::kinds::shared::template::PodTemplate;
+    use crate::names::pod_name;
+    use crate::observe::predecessor::Predecessor;
+    use my_operator_kind::template::PodTemplate;
 
     const OWNER: Owner<'_> = Owner {
         namespace: "ns",

@@ -19,12 +19,12 @@ use super::names::{
     APP, CHANGE_CAUSE_ANNOTATION, CHANGED_FROM_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL,
     SINCE_ANNOTATION, base32,
 };
-use crate::kinds::shared::go_json::as_go;
-use crate::kinds::shared::manager::MANAGER;
-use crate::kinds::shared::template::PodTemplate;
-use crate::kinds::shared::watched::{controller, utc};
 use admission_rules::bounds;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use my_operator_kind::go_json::as_go;
+use my_operator_kind::manager::MANAGER;
+use my_operator_kind::template::PodTemplate;
+use my_operator_kind::watched::{controller, utc};
 use wall_clock_controller::reconcile::raw::{self, Raw};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
@@ -306,7 +306,7 @@ mod tests {
     use chrono::TimeZone as _;
 
     use super::*;
-    use crate::kinds::shared::retained;
+    use my_operator_retained as retained;
 
     #[test]
     fn the_hash_depends_on_the_content_alone() {

@@ -1123,10 +1123,10 @@ fn normal(reason: &'static str, note: String) -> NewEvent {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::kinds::mydaemonset::decide::freeze;
-    use crate::kinds::mydaemonset::decide::observed::{ByCause, InDomain};
-    use crate::kinds::mydaemonset::decide::strategy::Amount;
-    use crate::kinds::mydaemonset::decide::window::Gate;
+    use crate::decide::freeze;
+    use crate::decide::observed::{ByCause, InDomain};
+    use crate::decide::strategy::Amount;
+    use crate::decide::window::Gate;
     use chrono::TimeDelta;
 
     fn failed(names: &[&str]) -> Vec<FailedNode> {

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use jiff::Timestamp;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
-use my_operator::kinds::at::crd::Phase;
+use my_operator_at::crd::Phase;
 use serde_json::{Value, json};
 
 use super::echo::{self, Echo};

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::core::params::{GetParams, ListParams};
 use kube::core::{ObjectList, Request, request};
 use kube::{Resource as _, ResourceExt as _};
-use my_operator::kinds::at::crd::{At, AtObject, AtSpec, AtStatus, Ending, Phase};
+use my_operator_at::crd::{At, AtObject, AtSpec, AtStatus, Ending, Phase};
 use serde_json::value::RawValue;
 
 use super::{argv, moment};

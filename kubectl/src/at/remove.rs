@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use kube::core::Request;
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
-use my_operator::kinds::at::crd::Phase;
+use my_operator_at::crd::Phase;
 
 use super::object::{self, Item, RESOURCE};
 use crate::connection::{Connection, Failure, Flags};

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use kube::Api;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use my_operator::kinds::mydaemonset::crd::MyDaemonSet;
+use my_operator_mydaemonset::crd::MyDaemonSet;
 use serde_json::Value;
 
 use super::take::{self, Place, Taken};

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use admission_rules::text::cut;
-use my_operator::kinds::mydaemonset::names::APP;
+use my_operator_mydaemonset::names::APP;
 use serde_json::{Map, Value, json};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 

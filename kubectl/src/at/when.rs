@@ -7,7 +7,7 @@ use at_timespec::Error;
 use chrono::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
-use my_operator::kinds::at::schedule;
+use my_operator_at::schedule;
 
 use super::moment::{self, Clock};
 use super::zone::ChronoZone;

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
-use my_operator::kinds::mydaemonset::names::NAME_LABEL;
+use my_operator_mydaemonset::names::NAME_LABEL;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -4,8 +4,8 @@
 //! object has its `resourceVersion` too, and the API server rejects it with a conflict if the object changed meanwhile.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use my_operator::kinds::mydaemonset::names::{APPROVE_ANNOTATION, RESUME_ANNOTATION};
-use my_operator::kinds::mydaemonset::status::WAITING_FOR_APPROVAL;
+use my_operator_mydaemonset::names::{APPROVE_ANNOTATION, RESUME_ANNOTATION};
+use my_operator_mydaemonset::status::WAITING_FOR_APPROVAL;
 use serde_json::{Map, Value, json};
 
 use super::history::{RESTARTED_AT, Revision};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use chrono::{SecondsFormat, Utc};
 use clap::Args;
-use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
-use my_operator::kinds::mydaemonset::status::{FROZEN, INVALID, is_migrating, is_of_namespace};
+use my_operator_mydaemonset::names::FREEZE_ANNOTATION;
+use my_operator_mydaemonset::status::{FROZEN, INVALID, is_migrating, is_of_namespace};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

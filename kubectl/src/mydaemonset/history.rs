@@ -3,10 +3,10 @@
 use admission_rules::text::cut;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use my_operator::kinds::mydaemonset::names::{
+use my_operator_mydaemonset::names::{
     CHANGE_CAUSE_ANNOTATION, CHANGED_FROM_ANNOTATION, REVISION_LABEL,
 };
-use my_operator::kinds::mydaemonset::revision::{Content, since};
+use my_operator_mydaemonset::revision::{Content, since};
 use serde::Deserialize as _;
 use serde_json::Value;
 

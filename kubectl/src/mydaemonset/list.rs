@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write as _};
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
-use my_operator::kinds::mydaemonset::status::{
+use my_operator_mydaemonset::status::{
     AUTO_PAUSED, CANARY, COMPLETE, DEGRADED, INVALID, NO_ELIGIBLE_NODES, OUTSIDE_WINDOW,
     ROLLED_BACK, UNAVAILABLE, WAITING_FOR_APPROVAL,
 };

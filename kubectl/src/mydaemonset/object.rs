@@ -2,12 +2,12 @@
 
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus};
-use my_operator::kinds::mydaemonset::decide::domains::{Domains, Rank, name_in};
-use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
-use my_operator::kinds::mydaemonset::observe::node::NodeView;
-use my_operator::kinds::mydaemonset::revision::{Content, hash};
-use my_operator::kinds::mydaemonset::status::{
+use my_operator_mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus};
+use my_operator_mydaemonset::decide::domains::{Domains, Rank, name_in};
+use my_operator_mydaemonset::decide::strategy::Strategy;
+use my_operator_mydaemonset::observe::node::NodeView;
+use my_operator_mydaemonset::revision::{Content, hash};
+use my_operator_mydaemonset::status::{
     AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, ROLLING_OUT, UNAVAILABLE, canaries,
     is_auto_paused, is_undone, resumable,
 };

@@ -4,7 +4,7 @@
 //! Whether a roll-out is at its end is the operator's verdict, in the condition `Progressing`. kubectl counts pods,
 //! and so waits for ever for a node that is down or cordoned.
 
-use my_operator::kinds::mydaemonset::status::{
+use my_operator_mydaemonset::status::{
     CANARY, COMPLETE, CORDONED, DEGRADED, FROZEN, MAINTENANCE, MIGRATING, OUTSIDE_WINDOW,
     PARTITIONED, PROGRESSING, ROLLED_BACK, ROLLING_BACK, ROLLING_OUT, STALLED,
     WAITING_FOR_APPROVAL, is_migrating,

@@ -155,7 +155,7 @@ fn every_image_of_the_table_is_judged_as_the_rules_say() {
     for kind in REGISTRY.iter().filter(|kind| has_field(kind, "image")) {
         for line in picked.lines() {
             let image: String = serde_json::from_str(line).unwrap();
-            let good = my_operator::kinds::shared::image::parse(&image).is_ok();
+            let good = my_operator_kind::image::parse(&image).is_ok();
             let object = sample_with(kind, &json!({ "image": image }));
             let review = Ask::create(&object.to_string()).review(kind);
             let answer = wire.post(&kind.admission.path("validate"), review.as_bytes());

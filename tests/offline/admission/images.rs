@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use my_operator::kinds::shared::image::{ImageError, Reference, parse};
+use my_operator_kind::image::{ImageError, Reference, parse};
 use serde::Deserialize;
 
 /// What the module said of a string.

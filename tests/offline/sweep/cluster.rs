@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use my_operator::kinds::shared::manager::MANAGER;
 use my_operator_harness::in_process;
+use my_operator_kind::manager::MANAGER;
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;

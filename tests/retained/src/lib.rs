@@ -14,7 +14,10 @@ fn most(text: usize) -> usize {
 }
 
 /// Makes something large at a random place of `object`, as often as there are cases, and measures what `keep` keeps of it.
-pub(crate) fn check<O: DeserializeOwned, V>(object: &Value, keep: impl Fn(O) -> V) {
+///
+/// # Panics
+/// When that is more than twice its text, and 4 KiB.
+pub fn check<O: DeserializeOwned, V>(object: &Value, keep: impl Fn(O) -> V) {
     cases(lengths::large_random_objects(), |seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut object = object.clone();

@@ -35,15 +35,15 @@ const fn budget(seconds: u64, at_least: usize) -> Budget {
 
 // Pure logic (`make unit`): numbers of seeds.
 lengths! {
-    /// `kinds::at::decide`: histories of an At in the model of the API server.
+    /// `my_operator_at::decide`: histories of an At in the model of the API server.
     at_model: u64 = 400, 1_000_000;
-    /// `kinds::mydaemonset::decide`: histories of a roll-out in the model of a cluster.
+    /// `my_operator_mydaemonset::decide`: histories of a roll-out in the model of a cluster.
     rollout_model: u64 = 500, 100_000;
-    /// `kinds::shared::image`: image references of each kind.
+    /// `my_operator_kind::image`: image references of each kind.
     image_references: u32 = 1_000, 20_000;
-    /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.
+    /// `my_operator_at`: texts of each kind that are parsed, or passed through a shell.
     texts: u32 = 250, 3_000;
-    /// `kinds`: objects with something large at a random place, of which a part is kept.
+    /// `kinds/`: objects with something large at a random place, of which a part is kept.
     large_random_objects: u64 = 60, 20_000;
     /// `admit`: files of each kind that are judged.
     documents: u32 = 100, 2_000;

@@ -3,9 +3,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
-use crate::kinds::at::crd::AtStatus;
-use crate::kinds::at::pod::view::PodView;
-use crate::kinds::at::status::{Report, StatusBuilder};
+use crate::crd::AtStatus;
+use crate::pod::view::PodView;
+use crate::status::{Report, StatusBuilder};
 use wall_clock_controller::reconcile::event::NewEvent;
 
 /// Interval of live reads where no watch delivers a change, such as of a foreign pod.

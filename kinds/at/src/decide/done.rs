@@ -4,11 +4,11 @@ use chrono::{DateTime, Utc};
 
 use super::decision::{BLIND_INTERVAL, Decision, Operation};
 use super::end::delete_pod;
-use crate::kinds::at::admission::deadline;
-use crate::kinds::at::conditions::{FINISHED, GATE_VIOLATED, STARTED};
-use crate::kinds::at::observe::{AtView, Observed};
-use crate::kinds::at::pod::view::PodView;
-use crate::kinds::at::status::StatusBuilder;
+use crate::admission::deadline;
+use crate::conditions::{FINISHED, GATE_VIOLATED, STARTED};
+use crate::observe::{AtView, Observed};
+use crate::pod::view::PodView;
+use crate::status::StatusBuilder;
 use wall_clock_controller::reconcile::condition;
 use wall_clock_controller::reconcile::event::Severity;
 

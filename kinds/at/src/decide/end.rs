@@ -1,14 +1,14 @@
 //! Ends of an At, and the deletions that an end takes.
 
 use super::decision::{Decision, Operation, PodVersion};
-use crate::kinds::at::conditions::{
+use crate::conditions::{
     COMMITTED, NEVER_STARTED, POD_ALTERED, RECONCILING, STARTED, SUSPENDED, TOO_LATE,
 };
-use crate::kinds::at::crd::{Ending, Phase};
-use crate::kinds::at::observe::{AtView, FailedCall, Observed};
-use crate::kinds::at::pod::view::PodView;
-use crate::kinds::at::result::RunResult;
-use crate::kinds::at::status::StatusBuilder;
+use crate::crd::{Ending, Phase};
+use crate::observe::{AtView, FailedCall, Observed};
+use crate::pod::view::PodView;
+use crate::result::RunResult;
+use crate::status::StatusBuilder;
 use wall_clock_controller::reconcile::condition;
 
 /// Ends the At.

@@ -4,11 +4,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::decision::Decision;
 use super::done::time_to_live_end;
-use crate::kinds::at::conditions::POD_REFUSED;
-use crate::kinds::at::crd::Phase;
-use crate::kinds::at::message::head;
-use crate::kinds::at::observe::{AtView, Call, FailedCall};
-use crate::kinds::at::status::StatusBuilder;
+use crate::conditions::POD_REFUSED;
+use crate::crd::Phase;
+use crate::message::head;
+use crate::observe::{AtView, Call, FailedCall};
+use crate::status::StatusBuilder;
 use wall_clock_controller::reconcile::event::{self, Severity};
 
 /// The pause after repeated rejections of the deletion of a finished At: there may be thousands of them, and none is

@@ -4,14 +4,14 @@ use super::decision::{BLIND_INTERVAL, Decision, Operation, earliest};
 use super::end::{delete_altered, delete_pod, discard, end_missed};
 use super::start::{Start, too_late_from};
 use super::trial::wait_and_try;
-use crate::kinds::at::conditions::{
+use crate::conditions::{
     INVALID, NAME_CONFLICT, NEVER_DUE, POD_TERMINATING, RECONCILING, STARTED, SUSPENDED,
 };
-use crate::kinds::at::observe::{AtView, Observed};
-use crate::kinds::at::pod::build;
-use crate::kinds::at::pod::names::{HASH, pod_name};
-use crate::kinds::at::pod::view::PodView;
-use crate::kinds::at::status::StatusBuilder;
+use crate::observe::{AtView, Observed};
+use crate::pod::build;
+use crate::pod::names::{HASH, pod_name};
+use crate::pod::view::PodView;
+use crate::status::StatusBuilder;
 use admission_rules::faults::join;
 use wall_clock_controller::reconcile::condition;
 use wall_clock_controller::reconcile::event::Severity;

@@ -5,15 +5,15 @@ use chrono::{DateTime, Utc};
 use super::decision::{BLIND_INTERVAL, Decision, Operation, earliest};
 use super::end::{announce_end, delete_pod, end, end_by_deletion, end_of_pod, missed, unknown};
 use super::start::is_too_late_to_release;
-use crate::kinds::at::admission::deadline;
-use crate::kinds::at::conditions::{DEADLINE_EXCEEDED, FAILURE_TARGET, NEVER_STARTED, POD_LOST};
-use crate::kinds::at::crd::{Ending, Phase};
-use crate::kinds::at::message;
-use crate::kinds::at::observe::Observed;
-use crate::kinds::at::pod::view::{PodPhase, PodView};
-use crate::kinds::at::result::RunResult;
-use crate::kinds::at::sightings::LastSeen;
-use crate::kinds::at::status::StatusBuilder;
+use crate::admission::deadline;
+use crate::conditions::{DEADLINE_EXCEEDED, FAILURE_TARGET, NEVER_STARTED, POD_LOST};
+use crate::crd::{Ending, Phase};
+use crate::message;
+use crate::observe::Observed;
+use crate::pod::view::{PodPhase, PodView};
+use crate::result::RunResult;
+use crate::sightings::LastSeen;
+use crate::status::StatusBuilder;
 
 pub(super) fn decide(mut status: StatusBuilder<'_>, observed: Observed<'_>, uid: &str) -> Decision {
     status.next.phase = Some(Phase::Running);

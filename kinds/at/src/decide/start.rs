@@ -2,11 +2,11 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::kinds::at::admission::{deadline, past};
-use crate::kinds::at::crd::{AtSpec, Phase};
-use crate::kinds::at::metrics::Delay;
-use crate::kinds::at::observe::AtView;
-use crate::kinds::at::sightings::Released;
+use crate::admission::{deadline, past};
+use crate::crd::{AtSpec, Phase};
+use crate::metrics::Delay;
+use crate::observe::AtView;
+use crate::sightings::Released;
 
 /// A busy cluster does not explain a start that is later than this.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);

@@ -6,11 +6,11 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::decision::{Decision, Operation, earliest};
-use crate::kinds::at::conditions::POD_ACCEPTED;
-use crate::kinds::at::observe::Observed;
-use crate::kinds::at::pod::build;
-use crate::kinds::at::status::StatusBuilder;
-use crate::kinds::at::trial::{MAX_PAUSE, Trial};
+use crate::conditions::POD_ACCEPTED;
+use crate::observe::Observed;
+use crate::pod::build;
+use crate::status::StatusBuilder;
+use crate::trial::{MAX_PAUSE, Trial};
 use wall_clock_controller::reconcile::condition;
 
 /// A start is urgent from so long before: its key must not wait for its turn when it is due. Nor for a dry run, so from then

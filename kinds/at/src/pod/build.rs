@@ -4,11 +4,11 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::names::{AT_UID, CONTAINER, GATE, HASH, pod_name};
-use crate::kinds::at::crd::{At, AtSpec};
-use crate::kinds::shared::command::escape;
-use crate::kinds::shared::go_json::as_go;
-use crate::kinds::shared::manager::MANAGER;
-use crate::kinds::shared::template::PodTemplate;
+use crate::crd::{At, AtSpec};
+use my_operator_kind::command::escape;
+use my_operator_kind::go_json::as_go;
+use my_operator_kind::manager::MANAGER;
+use my_operator_kind::template::PodTemplate;
 use wall_clock_controller::reconcile::write::{self, MANAGED_BY};
 
 /// The At that a pod is for.
@@ -120,22 +120,22 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kinds::at::admission::AtRules;
+    use crate::admission::AtRules;
     use admission_rules::rules::Rules;
 
-    pub(in crate::kinds::at::pod) const OWNER: Owner<'_> = Owner {
+    pub(in crate::pod) const OWNER: Owner<'_> = Owner {
         name: "a",
         namespace: "ns",
         uid: "at-1",
     };
 
-    pub(in crate::kinds::at::pod) fn spec(fields: Value) -> AtSpec {
+    pub(in crate::pod) fn spec(fields: Value) -> AtSpec {
         let mut spec: AtSpec = serde_json::from_value(fields).unwrap();
         AtRules::default(&mut spec);
         spec
     }
 
-    pub(in crate::kinds::at::pod) fn built(fields: Value) -> Value {
+    pub(in crate::pod) fn built(fields: Value) -> Value {
         build(OWNER, &spec(fields))
     }
 

@@ -6,7 +6,7 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::kinds::shared::watched::WatchedStatus;
+use my_operator_kind::watched::WatchedStatus;
 use wall_clock_controller::reconcile::raw;
 
 /// A pod as it is watched: the fields that the operator reads.

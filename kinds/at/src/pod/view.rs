@@ -6,10 +6,10 @@ use kube::Resource;
 
 use super::names::{AT_UID, CONTAINER, GATE, HASH};
 use super::object::{PodObject, RawGate, RawSpec};
-use crate::kinds::at::conditions::{NOT_SCHEDULED, OTHER_CONTAINERS_RUNNING};
-use crate::kinds::at::crd::At;
-use crate::kinds::at::message::{head, tail};
-use crate::kinds::shared::watched::{WatchedCondition, WatchedReason, WatchedStatus};
+use crate::conditions::{NOT_SCHEDULED, OTHER_CONTAINERS_RUNNING};
+use crate::crd::At;
+use crate::message::{head, tail};
+use my_operator_kind::watched::{WatchedCondition, WatchedReason, WatchedStatus};
 
 /// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -453,10 +453,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kinds::at::message::MAX_MESSAGE_LEN;
-    use crate::kinds::at::pod::build::tests::{OWNER, built, spec};
-    use crate::kinds::at::pod::build::{build, hash};
-    use crate::kinds::shared::retained;
+    use crate::message::MAX_MESSAGE_LEN;
+    use crate::pod::build::tests::{OWNER, built, spec};
+    use crate::pod::build::{build, hash};
+    use my_operator_retained as retained;
 
     /// The view of a built pod as if the API server had stored it.
     fn view(pod: Value) -> PodView {

@@ -4,12 +4,12 @@ use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
 use super::failure::{Failure, add};
 use super::outcome::{Outcome, is_skipped, report};
 use super::ownership::{is_still_there, release_unlabelled, set_owner};
-use crate::kinds::mydaemonset::decide::decision::Claim;
-use crate::kinds::mydaemonset::decide::rollout::in_turn;
-use crate::kinds::mydaemonset::memory::backoffs::Step;
-use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_RELEASE};
+use crate::decide::decision::Claim;
+use crate::decide::rollout::in_turn;
+use crate::memory::backoffs::Step;
+use crate::observe::pod::WatchedPod;
+use crate::pass::Pass;
+use crate::status::{FAILED_ADOPT, FAILED_RELEASE};
 use wall_clock_controller::reconcile::{Error, if_there, read};
 
 /// Adopts and releases the pods that were decided on, and releases those that the watch no longer

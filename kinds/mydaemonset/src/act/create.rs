@@ -7,13 +7,13 @@ use super::create_pod::{Made, PodCreator, surges};
 use super::dry_run::dry_run;
 use super::failure::Failure;
 use super::outcome::{Outcome, is_skipped, report};
-use crate::kinds::mydaemonset::decide::decision::{Create, Decision};
-use crate::kinds::mydaemonset::decide::freeze::Freeze;
-use crate::kinds::mydaemonset::decide::placement::Eligibility;
-use crate::kinds::mydaemonset::decide::rollout::in_turn;
-use crate::kinds::mydaemonset::memory::backoffs::Step;
-use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::revision::RevisionView;
+use crate::decide::decision::{Create, Decision};
+use crate::decide::freeze::Freeze;
+use crate::decide::placement::Eligibility;
+use crate::decide::rollout::in_turn;
+use crate::memory::backoffs::Step;
+use crate::pass::Pass;
+use crate::revision::RevisionView;
 
 /// Creates the missing pods of each revision once a dry run has shown where they belong, and makes the dry run that
 /// deletions wait for.

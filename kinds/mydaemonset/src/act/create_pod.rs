@@ -7,17 +7,17 @@ use tokio::sync::Mutex;
 
 use super::failure::{Failure, answer, done_or_gone, is_already_there};
 use super::ownership::{is_ours, is_shown, release_unlabelled};
-use crate::kinds::mydaemonset::decide::decision::Create;
-use crate::kinds::mydaemonset::decide::placement::Placement;
-use crate::kinds::mydaemonset::memory::belief::Answer;
-use crate::kinds::mydaemonset::memory::nodes::Written;
-use crate::kinds::mydaemonset::names::{REVISION_LABEL, pod_name};
-use crate::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
-use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::pod;
-use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
-use crate::kinds::mydaemonset::status::FAILED_CREATE;
-use crate::kinds::shared::manager::MANAGER;
+use crate::decide::decision::Create;
+use crate::decide::placement::Placement;
+use crate::memory::belief::Answer;
+use crate::memory::nodes::Written;
+use crate::names::{REVISION_LABEL, pod_name};
+use crate::observe::pod::{PodView, WatchedPod};
+use crate::pass::Pass;
+use crate::pod;
+use crate::revision::{self, RevisionView, WatchedRevision};
+use crate::status::FAILED_CREATE;
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::{Error, call, if_there, read, write};
 
 /// The outcome of an attempt to create one pod.

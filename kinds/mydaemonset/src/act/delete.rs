@@ -5,17 +5,17 @@ use kube::Api;
 use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
 use super::failure::{Failure, add, answer, is_gone};
 use super::outcome::{Outcome, is_skipped, report};
-use crate::kinds::mydaemonset::decide::decision::{Decision, Delete, DeleteReason};
-use crate::kinds::mydaemonset::decide::placement::Eligibility;
-use crate::kinds::mydaemonset::decide::rollout::in_turn;
-use crate::kinds::mydaemonset::memory::backoffs::Step;
-use crate::kinds::mydaemonset::memory::belief::Answer;
-use crate::kinds::mydaemonset::memory::nodes::Written;
-use crate::kinds::mydaemonset::names::CONTROLLER;
-use crate::kinds::mydaemonset::observe::node::WatchedNode;
-use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::status::{DELETE_REFUSED, FAILED_DELETE};
+use crate::decide::decision::{Decision, Delete, DeleteReason};
+use crate::decide::placement::Eligibility;
+use crate::decide::rollout::in_turn;
+use crate::memory::backoffs::Step;
+use crate::memory::belief::Answer;
+use crate::memory::nodes::Written;
+use crate::names::CONTROLLER;
+use crate::observe::node::WatchedNode;
+use crate::observe::pod::WatchedPod;
+use crate::pass::Pass;
+use crate::status::{DELETE_REFUSED, FAILED_DELETE};
 use wall_clock_controller::reconcile::{Error, call, if_there, read, write};
 
 /// Deletes the pods that were decided on, and repeats deletions without a definite answer.

@@ -3,9 +3,9 @@
 use super::batch::{Flow, run_batched};
 use super::outcome::Outcome;
 use super::ownership::{is_ours, is_shown};
-use crate::kinds::mydaemonset::memory::nodes::Written;
-use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::pass::Pass;
+use crate::memory::nodes::Written;
+use crate::observe::pod::WatchedPod;
+use crate::pass::Pass;
 use wall_clock_controller::reconcile::{Error, if_there, read};
 
 /// Asks the API server about changes that no watch has shown in time. Only its answer ends a

@@ -10,11 +10,11 @@ use super::create_pod::PodCreator;
 use super::failure::Failure;
 use super::outcome::Outcome;
 use super::ownership::is_shown;
-use crate::kinds::mydaemonset::decide::decision::Create;
-use crate::kinds::mydaemonset::names::pod_name;
-use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::pod;
-use crate::kinds::shared::manager::MANAGER;
+use crate::decide::decision::Create;
+use crate::names::pod_name;
+use crate::observe::pod::WatchedPod;
+use crate::pod;
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::{Error, call, raw, write};
 
 /// A pod as it would be created.

@@ -3,14 +3,14 @@
 use kube::core::Status;
 
 use super::batch::Flow;
-use crate::kinds::mydaemonset::memory::backoffs::{Nature, Problem};
-use crate::kinds::mydaemonset::memory::belief::Answer;
-use crate::kinds::mydaemonset::names::NAME_LABEL;
-use crate::kinds::mydaemonset::status::{
+use crate::memory::backoffs::{Nature, Problem};
+use crate::memory::belief::Answer;
+use crate::names::NAME_LABEL;
+use crate::status::{
     FAILED_CREATE, LABELS_CHANGED, NAME_CONFLICT, POD_REFUSED, REVISION_CONFLICT, REVISION_REFUSED,
     Refusal,
 };
-use crate::kinds::shared::manager::MANAGER;
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::Error;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 

@@ -7,12 +7,12 @@ use chrono::{DateTime, Utc};
 use kube::api::ListParams;
 
 use super::ownership::is_ours;
-use crate::kinds::mydaemonset::memory::first_look::Look;
-use crate::kinds::mydaemonset::names::{NAME_LABEL, REVISION_LABEL};
-use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::shared::manager::MANAGER;
-use crate::kinds::shared::watched::controller;
+use crate::memory::first_look::Look;
+use crate::names::{NAME_LABEL, REVISION_LABEL};
+use crate::observe::pod::WatchedPod;
+use crate::pass::Pass;
+use my_operator_kind::manager::MANAGER;
+use my_operator_kind::watched::controller;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 use wall_clock_controller::reconcile::{Error, Key, read};
 

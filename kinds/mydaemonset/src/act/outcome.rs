@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::failure::Failure;
-use crate::kinds::mydaemonset::decide::decision::DeleteReason;
-use crate::kinds::mydaemonset::memory::backoffs::Step;
-use crate::kinds::mydaemonset::pass::Pass;
+use crate::decide::decision::DeleteReason;
+use crate::memory::backoffs::Step;
+use crate::pass::Pass;
 use wall_clock_controller::reconcile::Error;
 
 /// What was done in one pass, and what is left.

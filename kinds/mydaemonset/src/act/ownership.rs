@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::failure::done_or_gone;
-use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
-use crate::kinds::mydaemonset::names::NAME_LABEL;
-use crate::kinds::mydaemonset::observe::pod::WatchedPod;
-use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::shared::manager::{MANAGER, patch_params};
-use crate::kinds::shared::watched::controller;
+use crate::crd::RawMyDaemonSet;
+use crate::names::NAME_LABEL;
+use crate::observe::pod::WatchedPod;
+use crate::pass::Pass;
+use my_operator_kind::manager::{MANAGER, patch_params};
+use my_operator_kind::watched::controller;
 use wall_clock_controller::reconcile::{Error, call, if_there, read, write};
 
 /// Whether this very object exists and is not being deleted, by a live read. Otherwise it must

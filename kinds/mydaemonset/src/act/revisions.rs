@@ -11,15 +11,15 @@ use serde_json::json;
 use super::failure::{Failure, done_or_gone, is_already_there};
 use super::outcome::{Outcome, is_skipped, report};
 use super::ownership::{is_shown, is_still_there, set_owner};
-use crate::kinds::mydaemonset::crd::MyDaemonSet;
-use crate::kinds::mydaemonset::decide::rollout::RolloutState;
-use crate::kinds::mydaemonset::memory::backoffs::Step;
-use crate::kinds::mydaemonset::memory::stored_revision::Stored;
-use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::revision::{self, Place, RevisionView, WatchedRevision};
-use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
-use crate::kinds::shared::manager::{MANAGER, patch_params};
-use crate::kinds::shared::watched::controller;
+use crate::crd::MyDaemonSet;
+use crate::decide::rollout::RolloutState;
+use crate::memory::backoffs::Step;
+use crate::memory::stored_revision::Stored;
+use crate::pass::Pass;
+use crate::revision::{self, Place, RevisionView, WatchedRevision};
+use crate::status::{FAILED_ADOPT, FAILED_PRUNE};
+use my_operator_kind::manager::{MANAGER, patch_params};
+use my_operator_kind::watched::controller;
 use wall_clock_controller::reconcile::{Error, call, read, write};
 
 /// The outcome of storing the revision of the current spec.

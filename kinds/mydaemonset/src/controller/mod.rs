@@ -19,7 +19,7 @@ use super::observe::node::{NodeView, WatchedNode};
 use super::observe::pod::{PodView, WatchedPod};
 use super::pass::{Scope, WrittenStatus};
 use super::revision::RevisionView;
-use crate::kinds::shared::manager::MANAGER;
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::cache::{CacheEvent, Source as _};
 use wall_clock_controller::reconcile::queue::Queue;
 use wall_clock_controller::reconcile::watch::Selection;
@@ -288,11 +288,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::mydaemonset::observe::node::Taint;
+    use crate::observe::node::Taint;
 
     #[test]
     fn a_node_change_requeues_objects_whose_pods_it_can_affect() {
-        let template = |spec| crate::kinds::shared::template::PodTemplate(json!({"spec": spec}));
+        let template = |spec| my_operator_kind::template::PodTemplate(json!({"spec": spec}));
         let elsewhere =
             Placement::from_template(Some(&template(json!({"nodeSelector": {"a": "b"}}))));
         let anywhere = Placement::from_template(None);

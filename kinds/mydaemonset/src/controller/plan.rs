@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::kinds::mydaemonset::crd::{FailedNode, MyDaemonSetStatus};
-use crate::kinds::mydaemonset::decide::decision::Decision;
-use crate::kinds::mydaemonset::decide::input::{Known, Revisions, RolloutInput};
-use crate::kinds::mydaemonset::decide::node::OnNode;
-use crate::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
-use crate::kinds::mydaemonset::decide::rollout::RolloutState;
-use crate::kinds::mydaemonset::decide::window::{self, Gate};
-use crate::kinds::mydaemonset::memory::Memory;
-use crate::kinds::mydaemonset::pass::Pass;
-use crate::kinds::mydaemonset::revision::RevisionView;
-use crate::kinds::mydaemonset::status::{needs_no_canary, was_completed};
+use crate::crd::{FailedNode, MyDaemonSetStatus};
+use crate::decide::decision::Decision;
+use crate::decide::input::{Known, Revisions, RolloutInput};
+use crate::decide::node::OnNode;
+use crate::decide::placement::{Eligibility, Placement};
+use crate::decide::rollout::RolloutState;
+use crate::decide::window::{self, Gate};
+use crate::memory::Memory;
+use crate::pass::Pass;
+use crate::revision::RevisionView;
+use crate::status::{needs_no_canary, was_completed};
 
 /// What to do, and what else follows from the same observations.
 pub(super) struct Plan {

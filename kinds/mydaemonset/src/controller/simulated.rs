@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::kinds::mydaemonset::crd::MyDaemonSet;
+use crate::crd::MyDaemonSet;
 
 const OPERATOR: &str = "operator";
 /// Longer than any pause after failures, and than every doubt about a call.
@@ -112,7 +112,7 @@ impl World {
 
     /// Sets the annotation that freezes the namespace, or removes it.
     fn freeze_namespace(&self, value: &Value) {
-        let name = crate::kinds::mydaemonset::names::FREEZE_ANNOTATION;
+        let name = crate::names::FREEZE_ANNOTATION;
         let change = json!({"metadata": {"annotations": {name: value}}});
         let namespaces = self.server.direct();
         namespaces.patch("namespaces", "", "ns", &change).unwrap();
@@ -1750,7 +1750,7 @@ async fn no_deletion_is_sent_after_a_freeze_is_acknowledged() {
     world.set_image("a:2");
     sleep(Duration::from_secs(1)).await;
     let freeze = |value: Value| {
-        let name = crate::kinds::mydaemonset::names::FREEZE_ANNOTATION;
+        let name = crate::names::FREEZE_ANNOTATION;
         world.patch(&json!({"metadata": {"annotations": {name: value}}}));
     };
     let is_frozen = || world.condition("Frozen").is_some_and(|c| c.0 == "True");
@@ -1781,7 +1781,7 @@ async fn a_freeze_waits_for_calls_whose_outcome_is_unknown() {
     world.pod_calls(Verb::Delete, |_| Decision::Silent);
     world.set_image("a:2");
     sleep(Duration::from_secs(2)).await;
-    let name = crate::kinds::mydaemonset::names::FREEZE_ANNOTATION;
+    let name = crate::names::FREEZE_ANNOTATION;
     world.patch(&json!({"metadata": {"annotations": {name: "all"}}}));
     sleep(Duration::from_mins(1)).await;
     let (status, reason, _) = world.condition("Frozen").unwrap_or_default();

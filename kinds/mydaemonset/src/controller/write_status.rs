@@ -7,11 +7,11 @@ use kube::Api;
 use kube::api::Patch;
 use serde_json::{Map, Value, json};
 
-use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
-use crate::kinds::mydaemonset::names::CONTROLLER;
-use crate::kinds::mydaemonset::pass::{Scope, WrittenStatus};
-use crate::kinds::mydaemonset::status::{self, times_stopped};
-use crate::kinds::shared::manager::patch_params;
+use crate::crd::{MyDaemonSetStatus, RawMyDaemonSet};
+use crate::names::CONTROLLER;
+use crate::pass::{Scope, WrittenStatus};
+use crate::status::{self, times_stopped};
+use my_operator_kind::manager::patch_params;
 use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 use wall_clock_controller::reconcile::{Error, call_status, if_there};
 

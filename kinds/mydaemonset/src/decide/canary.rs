@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use chrono::TimeDelta;
 
 use super::strategy::Amount;
-use crate::kinds::mydaemonset::crd::MyDaemonSetSpec;
-use crate::kinds::mydaemonset::observe::node::NodeView;
+use crate::crd::MyDaemonSetSpec;
+use crate::observe::node::NodeView;
 
 /// `canary.promote`: the other nodes follow after the soak.
 pub(crate) const AUTOMATIC: &str = "Automatic";

@@ -5,8 +5,8 @@ use chrono::{DateTime, Utc};
 use super::freeze::Freeze;
 use super::input::Last;
 use super::observed::Observed;
-use crate::kinds::mydaemonset::observe::pod::PodView;
-use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
+use crate::observe::pod::PodView;
+use crate::observe::predecessor::Predecessor;
 
 /// A pod to create.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::observed::InDomain;
-use crate::kinds::mydaemonset::crd::MyDaemonSetSpec;
-use crate::kinds::mydaemonset::observe::node::NodeView;
+use crate::crd::MyDaemonSetSpec;
+use crate::observe::node::NodeView;
 
 /// How many values `order` may have.
 pub(crate) const MAX_ORDER: usize = 100;

@@ -11,8 +11,8 @@ use super::freeze::Freeze;
 use super::placement::Placement;
 use super::strategy::Strategy;
 use super::window::Gate;
-use crate::kinds::mydaemonset::crd::FailedNode;
-use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
+use crate::crd::FailedNode;
+use crate::observe::predecessor::Predecessor;
 
 /// The revisions that matter to a decision, by the hashes of their content.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::window::Gate;
-use crate::kinds::mydaemonset::cause::Cause;
-use crate::kinds::mydaemonset::crd::FailedNode;
+use crate::cause::Cause;
+use crate::crd::FailedNode;
 
 /// How many nodes a message names. The others are counted.
 const NAMED: usize = 5;

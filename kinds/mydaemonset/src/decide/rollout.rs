@@ -19,7 +19,7 @@ use super::node::{NodeState, OnNode, Stance};
 use super::observed::{ByCause, Excluded, Named, Observed, OnCanary, WaitsFor};
 use super::strategy::Strategy;
 use super::window::Gate;
-use crate::kinds::mydaemonset::crd::FailedNode;
+use crate::crd::FailedNode;
 
 /// How many nodes that a roll-out was stopped for are in the status.
 const MAX_FAILED_NODES: usize = 20;

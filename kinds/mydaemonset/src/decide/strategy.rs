@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::kinds::mydaemonset::crd::{self, MyDaemonSetSpec};
+use crate::crd::{self, MyDaemonSetSpec};
 
 /// `spec.updateStrategy.type`: the operator replaces pods.
 pub(crate) const ROLLING_UPDATE: &str = "RollingUpdate";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::kinds::mydaemonset::decide::placement::Placement;
+use crate::decide::placement::Placement;
 
 /// What dry runs showed of the pods of each revision: that the API server accepts them, and where they belong. No pod is
 /// created, and none is deleted for a revision, before that is known.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::kinds::mydaemonset::status::Refusal;
+use crate::status::Refusal;
 use resilient_kube_client::backoff::Exponential;
 
 /// The pauses after the API server rejected a pod.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::kinds::mydaemonset::decide::decision::DeleteReason;
+use crate::decide::decision::DeleteReason;
 
 /// Created and deleted pods are reported at most once in this time.
 const EVENT_INTERVAL: TimeDelta = TimeDelta::seconds(60);

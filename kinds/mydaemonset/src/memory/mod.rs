@@ -113,9 +113,9 @@ mod tests {
     use super::belief::Answer;
     use super::nodes::Written;
     use super::*;
-    use crate::kinds::mydaemonset::decide::decision::{Create, Delete, DeleteReason};
-    use crate::kinds::mydaemonset::decide::input::Last;
-    use crate::kinds::mydaemonset::status::Refusal;
+    use crate::decide::decision::{Create, Delete, DeleteReason};
+    use crate::decide::input::Last;
+    use crate::status::Refusal;
 
     fn at(second: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(second, 0).unwrap()

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::belief::{Answer, Belief, WATCH_TIMEOUT};
-use crate::kinds::mydaemonset::decide::decision::{Claim, Create, Delete, DeleteReason};
-use crate::kinds::mydaemonset::decide::freeze::Freeze;
-use crate::kinds::mydaemonset::decide::input::Last;
-use crate::kinds::mydaemonset::observe::pod::PodView;
+use crate::decide::decision::{Claim, Create, Delete, DeleteReason};
+use crate::decide::freeze::Freeze;
+use crate::decide::input::Last;
+use crate::observe::pod::PodView;
 
 /// The nodes that changed, and what is remembered of them.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
+use crate::crd::MyDaemonSetStatus;
 use wall_clock_controller::reconcile::backoff::StatusWrites;
 
 /// The longest pause between two status writes that change only numbers.

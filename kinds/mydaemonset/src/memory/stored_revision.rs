@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::kinds::mydaemonset::revision::RevisionView;
+use crate::revision::RevisionView;
 
 /// A revision that the watch has not shown within this time is read again.
 const STORED_FOR: TimeDelta = TimeDelta::seconds(60);

@@ -4,7 +4,7 @@ use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::shared::watched::{WatchedStatus, utc};
+use my_operator_kind::watched::{WatchedStatus, utc};
 use wall_clock_controller::reconcile::raw;
 
 /// A node as it is watched.

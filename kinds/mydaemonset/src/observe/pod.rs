@@ -7,10 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::predecessor::Predecessor;
-use crate::kinds::mydaemonset::names::{
-    ATTEMPT_ANNOTATION, NAME_LABEL, PREDECESSOR_ANNOTATION, REVISION_LABEL,
-};
-use crate::kinds::shared::watched::{WatchedContainer, WatchedStatus, controller, utc};
+use crate::names::{ATTEMPT_ANNOTATION, NAME_LABEL, PREDECESSOR_ANNOTATION, REVISION_LABEL};
+use my_operator_kind::watched::{WatchedContainer, WatchedStatus, controller, utc};
 use wall_clock_controller::reconcile::raw;
 
 /// A pod as it is watched.
@@ -308,7 +306,7 @@ fn last_restart(status: &WatchedStatus, now: DateTime<Utc>) -> Option<Restart> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::kinds::shared::retained;
+    use my_operator_retained as retained;
     use serde_json::{Value, json};
 
     fn at(second: i64) -> DateTime<Utc> {

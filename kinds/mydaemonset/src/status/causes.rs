@@ -7,11 +7,11 @@ use super::{
     NAME_CONFLICT, NO_ELIGIBLE_NODES, OUTSIDE_WINDOW, POD_REFUSED, REVISION_CONFLICT,
     REVISION_REFUSED, ROLLED_BACK, ROLLING_BACK, StatusInput, WAITING_FOR_APPROVAL, count,
 };
-use crate::kinds::mydaemonset::cause::Cause;
-use crate::kinds::mydaemonset::crd::WaitingNodes;
-use crate::kinds::mydaemonset::decide::freeze::Freeze;
-use crate::kinds::mydaemonset::decide::observed::WaitsFor;
-use crate::kinds::mydaemonset::decide::undo::Undo;
+use crate::cause::Cause;
+use crate::crd::WaitingNodes;
+use crate::decide::freeze::Freeze;
+use crate::decide::observed::WaitsFor;
+use crate::decide::undo::Undo;
 
 /// The reasons of Progressing for which a roll-out leaves nodes as they are.
 const HOLDS: [(&str, Cause); 8] = [
@@ -134,11 +134,11 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::kinds::mydaemonset::crd::{MyDaemonSetSpec, MyDaemonSetStatus};
-    use crate::kinds::mydaemonset::decide::observed::Observed;
-    use crate::kinds::mydaemonset::decide::strategy::Strategy;
-    use crate::kinds::mydaemonset::decide::window::Gate;
-    use crate::kinds::mydaemonset::status::{COMPLETE, Frozen, PAUSED, ROLLING_OUT, Refusal};
+    use crate::crd::{MyDaemonSetSpec, MyDaemonSetStatus};
+    use crate::decide::observed::Observed;
+    use crate::decide::strategy::Strategy;
+    use crate::decide::window::Gate;
+    use crate::status::{COMPLETE, Frozen, PAUSED, ROLLING_OUT, Refusal};
 
     fn counted(input: &StatusInput<'_>, progress: &'static str) -> String {
         let counts = waiting(input, progress).into_iter();

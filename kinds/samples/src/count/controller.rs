@@ -11,10 +11,10 @@ use super::admission::CountRules;
 use super::crd::{Count, CountObject, CountStatus};
 use super::decide::{Decision, decide};
 use super::status::{self, Assertion};
-use crate::kinds::shared::manager::MANAGER;
-use crate::kinds::shared::pods::{self, Pod, PodView};
 use admission_rules::faults::Fault;
 use admission_rules::rules::decode_and_validate;
+use my_operator_kind::manager::MANAGER;
+use my_operator_kind::pods::{self, Pod, PodView};
 use wall_clock_controller::reconcile::cache::{Cache, CacheEvent};
 use wall_clock_controller::reconcile::event::{self, Events, NewEvent};
 use wall_clock_controller::reconcile::queue::Queue;
@@ -229,7 +229,7 @@ mod tests {
     use simulated_apiserver::{Decision, Options, Resource, Server, Site, Status};
 
     use super::*;
-    use crate::kinds::shared::retained;
+    use my_operator_retained as retained;
     use wall_clock_controller::reconcile::metrics::Metrics;
 
     fn pod(labels: &serde_json::Value, ready: &str) -> PodView {

@@ -93,8 +93,8 @@ fn events(before: &CountStatus, after: &CountStatus) -> Vec<NewEvent> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::kinds::count::status::tests::{at, healthy, of};
-    use crate::kinds::count::status::{Assertion, observed, read, rejected};
+    use crate::count::status::tests::{at, healthy, of};
+    use crate::count::status::{Assertion, observed, read, rejected};
     use admission_rules::faults::Fault;
     use wall_clock_controller::reconcile::raw::Raw;
 

@@ -17,8 +17,8 @@ pub mod crd;
 mod decide;
 mod status;
 
-use super::kind::{Kind, Permission, Sample, Start};
 use admission_rules::judge::Admission;
+use my_operator_kind::{Kind, Permission, Sample, Start};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

@@ -97,11 +97,11 @@ pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    pub(in crate::kinds::count) fn at(milliseconds: i64) -> DateTime<Utc> {
+    pub(in crate::count) fn at(milliseconds: i64) -> DateTime<Utc> {
         DateTime::from_timestamp_millis(1_800_000_000_000 + milliseconds).unwrap()
     }
 
-    pub(in crate::kinds::count) fn of(
+    pub(in crate::count) fn of(
         before: &CountStatus,
         generation: i64,
         count: i64,
@@ -115,7 +115,7 @@ pub(super) mod tests {
     }
 
     /// (status, reason, message) of condition Healthy.
-    pub(in crate::kinds::count) fn healthy(status: &CountStatus) -> (&str, &str, &str) {
+    pub(in crate::count) fn healthy(status: &CountStatus) -> (&str, &str, &str) {
         let condition = condition::get(&status.conditions, HEALTHY).unwrap();
         (&condition.status, &condition.reason, &condition.message)
     }

@@ -6,10 +6,10 @@ use chrono::{DateTime, Utc};
 use robfig_cron::{MAX_LEN, Schedule};
 
 use super::crd::{CronTab, CronTabSpec, CronTabStatus};
-use crate::kinds::shared::time_zone::{self, TIME_ZONE};
-use crate::kinds::shared::{command, template};
 use admission_rules::faults::Fault;
 use admission_rules::rules::{Findings, Rules, Subject};
+use my_operator_kind::time_zone::{self, TIME_ZONE};
+use my_operator_kind::{command, template};
 
 /// The default schedule: five past midnight.
 pub(crate) const CRON_SPEC: &str = "5 0 * * *";

@@ -12,7 +12,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::shared::schema;
+use my_operator_kind::schema;
 use wall_clock_controller::reconcile::condition::Condition;
 
 /// What runs, how often, and in how many pods.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::admission::CronTabRules;
 use super::crd::{CronTabSpec, CronTabStatus};
 use super::status;
-use crate::kinds::shared::owned_child::{Desired, KeptEqual, Observation, Owner, Parent, Report};
+use crate::owned_child::{Desired, KeptEqual, Observation, Owner, Parent, Report};
 
 /// The container.
 const CONTAINER: &str = "crontab";

@@ -3,7 +3,7 @@
 //! 1. [`crd`] has the types. `spec.replicas` is also what `kubectl scale` writes.
 //! 2. [`admission`] has the defaults and rules; [`robfig_cron`] reads `spec.cronSpec` and
 //!    `spec.timeZone` as Kubernetes does.
-//! 3. [`decide`] builds the desired CronJob. [`super::shared::owned_child`] keeps the CronJob equal to it.
+//! 3. [`decide`] builds the desired CronJob. [`super::owned_child`] keeps the CronJob equal to it.
 //! 4. [`status`] reports on the CronJob, including the time of its next run, which Kubernetes
 //!    itself does not report (kubernetes/kubernetes#78564).
 
@@ -12,9 +12,9 @@ pub mod crd;
 mod decide;
 mod status;
 
-use super::kind::{Kind, Permission, Sample, Start};
-use super::shared::owned_child;
+use super::owned_child;
 use admission_rules::judge::Admission;
+use my_operator_kind::{Kind, Permission, Sample, Start};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

@@ -7,8 +7,8 @@ use serde::de::IgnoredAny;
 
 use super::admission::CRON_SPEC;
 use super::crd::{CronTabSpec, CronTabStatus};
-use crate::kinds::shared::owned_child::KindStatus;
-use crate::kinds::shared::time_zone::TIME_ZONE;
+use crate::owned_child::KindStatus;
+use my_operator_kind::time_zone::TIME_ZONE;
 use wall_clock_controller::reconcile::condition::{self, Condition};
 
 /// A next run is due, by a CronJob that is as desired.

@@ -8,7 +8,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::shared::schema;
+use my_operator_kind::schema;
 use wall_clock_controller::reconcile::condition::Condition;
 
 /// Groups below k8s.io are the Kubernetes project's own: the API server accepts a CRD of such a

@@ -6,11 +6,9 @@ use serde_json::{Value, json};
 use super::admission::FooRules;
 use super::crd::{FooSpec, FooStatus};
 use super::status;
-use crate::kinds::shared::owned_child::deployment::DeploymentView;
-use crate::kinds::shared::owned_child::view::ChildView;
-use crate::kinds::shared::owned_child::{
-    Desired, Done, KeptEqual, Observation, Owner, Parent, Report,
-};
+use crate::owned_child::deployment::DeploymentView;
+use crate::owned_child::view::ChildView;
+use crate::owned_child::{Desired, Done, KeptEqual, Observation, Owner, Parent, Report};
 
 /// The image of every Foo's pods.
 pub(super) const IMAGE: &str = "nginx:latest";
@@ -88,7 +86,7 @@ fn fields(name: &str, spec: &FooSpec) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::shared::owned_child::{Creation, Lifecycle};
+    use crate::owned_child::{Creation, Lifecycle};
     use wall_clock_controller::reconcile::Key;
 
     #[test]

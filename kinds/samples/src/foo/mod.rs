@@ -2,7 +2,7 @@
 //!
 //! [`crd`] has the types and the CRD, which is marked as unapproved: its group is the Kubernetes
 //! project's. [`admission`] has the default and the rules, shared by the webhook and the
-//! reconciler. [`decide`] builds the desired Deployment of a Foo, and [`super::shared::owned_child`]
+//! reconciler. [`decide`] builds the desired Deployment of a Foo, and [`super::owned_child`]
 //! keeps the Deployment equal to it. [`status`] builds the status and the Event.
 
 mod admission;
@@ -10,9 +10,9 @@ pub mod crd;
 mod decide;
 mod status;
 
-use super::kind::{Kind, Permission, Sample, Start};
-use super::shared::owned_child;
+use super::owned_child;
 use admission_rules::judge::Admission;
+use my_operator_kind::{Kind, Permission, Sample, Start};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

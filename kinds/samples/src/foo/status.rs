@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::FooStatus;
-use crate::kinds::shared::owned_child::KindStatus;
+use crate::owned_child::KindStatus;
 use wall_clock_controller::reconcile::condition::{Condition, State};
 use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 

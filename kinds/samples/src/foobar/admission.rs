@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::{FooBar, FooBarSpec, FooBarStatus};
-use crate::kinds::shared::command;
-use crate::kinds::shared::template::check_image;
 use admission_rules::rules::{Findings, Rules, Subject};
+use my_operator_kind::command;
+use my_operator_kind::template::check_image;
 
 /// As an At's: an image that has a shell and little else.
 pub(crate) const DEFAULT_IMAGE: &str = "bash:5.3";

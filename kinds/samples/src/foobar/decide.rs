@@ -8,8 +8,8 @@ use super::admission::FooBarRules;
 use super::crd::{FooBarStatus, Phase};
 use super::job::{self, LABEL};
 use super::status::{self, Job, ObservedRun, Pod};
-use crate::kinds::shared::owned_child::view::ChildView;
-use crate::kinds::shared::owned_child::{
+use crate::owned_child::view::ChildView;
+use crate::owned_child::{
     Creation, Desired, DriftPolicy, Lifecycle, Observation, Owner, Parent, Report, Trouble,
 };
 
@@ -151,7 +151,7 @@ fn job_name(owner: &Owner<'_, FooBars>) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::kinds::foobar::crd::FooBarSpec;
+    use crate::foobar::crd::FooBarSpec;
     use wall_clock_controller::reconcile::Key;
     use wall_clock_controller::reconcile::raw::Object;
 

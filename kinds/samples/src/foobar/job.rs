@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::crd::FooBarSpec;
-use crate::kinds::shared::command::escape;
-use crate::kinds::shared::manager::MANAGER;
+use my_operator_kind::command::escape;
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// The container that runs the command.

@@ -18,9 +18,9 @@ mod decide;
 mod job;
 mod status;
 
-use super::kind::{Kind, Permission, Sample, Start};
-use super::shared::owned_child;
+use super::owned_child;
 use admission_rules::judge::Admission;
+use my_operator_kind::{Kind, Permission, Sample, Start};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

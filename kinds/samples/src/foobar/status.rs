@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 
 use super::crd::{FooBarStatus, Phase};
-use crate::kinds::shared::owned_child::KindStatus;
+use crate::owned_child::KindStatus;
 use wall_clock_controller::reconcile::condition::{self, Condition};
 use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 

@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::{Memcached, MemcachedSpec, MemcachedStatus};
-use crate::kinds::shared::template::check_image;
 use admission_rules::faults::Fault;
 use admission_rules::rules::{Findings, Rules, Subject};
+use my_operator_kind::template::check_image;
 
 /// The image of the operator-sdk's sample, which this kind is modelled on.
 pub(crate) const DEFAULT_IMAGE: &str = "memcached:1.4.36-alpine";

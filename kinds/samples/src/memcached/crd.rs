@@ -11,7 +11,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::shared::schema;
+use my_operator_kind::schema;
 use wall_clock_controller::reconcile::condition::Condition;
 
 /// How many memcached servers to run, and what they run.

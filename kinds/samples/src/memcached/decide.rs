@@ -7,10 +7,8 @@ use super::admission::{DEFAULT_IMAGE, MemcachedRules};
 use super::crd::{MemcachedSpec, MemcachedStatus};
 use super::labels::{APP_LABEL, MEMCACHED, OWN_LABEL, labels};
 use super::status;
-use crate::kinds::shared::owned_child::deployment::DeploymentView;
-use crate::kinds::shared::owned_child::{
-    Desired, Done, KeptEqual, Observation, Owner, Parent, Report,
-};
+use crate::owned_child::deployment::DeploymentView;
+use crate::owned_child::{Desired, Done, KeptEqual, Observation, Owner, Parent, Report};
 
 const PORT: u16 = 11211;
 /// The default memory of a server in MiB: memcached's own default.

@@ -2,7 +2,7 @@
 //!
 //! 1. [`crd`] has the types. `spec.size` is also what `kubectl scale` writes.
 //! 2. [`admission`] has the defaults and rules.
-//! 3. [`decide`] builds the desired Deployment, with its [`labels`]. [`super::shared::owned_child`] keeps the Deployment equal to it.
+//! 3. [`decide`] builds the desired Deployment, with its [`labels`]. [`super::owned_child`] keeps the Deployment equal to it.
 //! 4. [`status`] reports on the Deployment and its pods.
 
 mod admission;
@@ -11,9 +11,9 @@ mod decide;
 mod labels;
 mod status;
 
-use super::kind::{Kind, Permission, Sample, Start};
-use super::shared::owned_child;
+use super::owned_child;
 use admission_rules::judge::Admission;
+use my_operator_kind::{Kind, Permission, Sample, Start};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 
 use super::crd::MemcachedStatus;
 use super::labels;
-use crate::kinds::shared::owned_child::KindStatus;
-use crate::kinds::shared::owned_child::deployment::{DEADLINE, DeploymentView};
+use crate::owned_child::KindStatus;
+use crate::owned_child::deployment::{DEADLINE, DeploymentView};
 use wall_clock_controller::reconcile::condition::{self, Condition, State};
 use wall_clock_controller::reconcile::event::{NewEvent, Severity};
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::observe::{StoredChild, StoredObject, child_view};
 use super::parent::{Creation, DriftPolicy, Owner, Parent, StatusOf};
 use super::view::{ChildView, ParentView};
-use crate::kinds::shared::manager::{MANAGER, patch_params};
+use my_operator_kind::manager::{MANAGER, patch_params};
 use wall_clock_controller::reconcile::write;
 use wall_clock_controller::reconcile::{Error, Key, call, call_status, if_there, read};
 

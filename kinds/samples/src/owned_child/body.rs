@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::parent::{Desired, ObjectOf, Owner, Parent};
 use super::view::{COMPONENT, owner_annotation};
-use crate::kinds::shared::manager::MANAGER;
+use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::write::{self, MANAGED_BY};
 
 /// The child with everything that is ours: the kind's fields, the owner reference, and the labels

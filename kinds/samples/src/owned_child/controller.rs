@@ -7,7 +7,7 @@ use super::observe::{Apis, Caches, PAGE, Watches, child_view, children, pods};
 use super::parent::Parent;
 use super::reconcile::ChildReconciler;
 use super::view::ParentView;
-use crate::kinds::shared::pods::PodView;
+use my_operator_kind::pods::PodView;
 use wall_clock_controller::reconcile::watch::Selection;
 use wall_clock_controller::reconcile::{Context, Controller};
 

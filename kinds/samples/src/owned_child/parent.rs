@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::view::ChildView;
-use crate::kinds::shared::pods::PodView;
 use admission_rules::rules::Rules;
+use my_operator_kind::pods::PodView;
 use wall_clock_controller::reconcile::Key;
 use wall_clock_controller::reconcile::condition::Condition;
 use wall_clock_controller::reconcile::event::NewEvent;

@@ -7,8 +7,8 @@ use kube::Resource as _;
 
 use super::parent::{Done, KindStatus, Observation, Owner, Parent, Report, StatusOf, Trouble};
 use super::view::{ChildView, ParentView};
-use crate::kinds::shared::pods::PodView;
 use admission_rules::faults::{self, Fault};
+use my_operator_kind::pods::PodView;
 use wall_clock_controller::reconcile::Key;
 use wall_clock_controller::reconcile::condition::{self, ACCEPTED, State};
 use wall_clock_controller::reconcile::event::{NewEvent, Severity};

@@ -8,8 +8,8 @@ use kube::Resource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::kinds::shared::manager::MANAGER;
-use crate::kinds::shared::watched::utc;
+use my_operator_kind::manager::MANAGER;
+use my_operator_kind::watched::utc;
 use wall_clock_controller::reconcile::raw::{Object, Raw};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
@@ -173,7 +173,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::shared::retained;
+    use my_operator_retained as retained;
 
     #[test]
     fn cached_parents_and_children_take_little_more_memory_than_their_texts() {

@@ -13,7 +13,7 @@ mod watch;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use my_operator::kinds::at::crd::Ending;
+use my_operator_at::crd::Ending;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{self, Instant, MissedTickBehavior};

@@ -1,7 +1,7 @@
 //! What to show of an At that is followed, and how it ends: pure.
 
 use jiff::SignedDuration;
-use my_operator::kinds::at::crd::{Ending, Phase};
+use my_operator_at::crd::{Ending, Phase};
 
 use super::super::moment::Clock;
 use super::super::object::Item;

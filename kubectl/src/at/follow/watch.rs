@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use kube::Resource as _;
 use kube::core::params::WatchParams;
 use kube::core::{Request, WatchEvent};
-use my_operator::kinds::at::crd::{At, AtObject};
+use my_operator_at::crd::{At, AtObject};
 use resilient_kube_client::backoff::Exponential;
 use tokio::sync::mpsc::Sender;
 use tokio::time;

@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
 use chrono::Utc;
-use my_operator::kinds::REGISTRY;
 use my_operator_admit::read::Source;
 use my_operator_admit::report::Outcome;
+use my_operator_at::KIND;
 
 use super::*;
 use crate::at::manifest::Wish;
@@ -43,7 +43,7 @@ fn faults(taken: &Taken) -> Vec<String> {
         text: Ok(wish.manifest().unwrap().to_string()),
         is_named: true,
     };
-    let books: Vec<_> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
+    let books = [KIND.rulebook()];
     let judged = my_operator_admit::judge(&source, &books, Utc::now());
     let [judged] = judged.as_slice() else {
         unreachable!("{judged:?}");

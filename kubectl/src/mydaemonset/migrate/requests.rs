@@ -12,7 +12,7 @@ use kube::api::{
     PropagationPolicy,
 };
 use kube::core::ApiResource;
-use my_operator::kinds::mydaemonset::names::MIGRATION_ANNOTATION;
+use my_operator_mydaemonset::names::MIGRATION_ANNOTATION;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

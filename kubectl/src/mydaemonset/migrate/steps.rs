@@ -17,9 +17,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::core::SelectorExt as _;
-use my_operator::kinds::mydaemonset::names::{MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
-use my_operator::kinds::mydaemonset::status::{MIGRATING, PROGRESSING};
-use my_operator::kinds::shared::manager::MANAGER;
+use my_operator_kind::manager::MANAGER;
+use my_operator_mydaemonset::names::{MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
+use my_operator_mydaemonset::status::{MIGRATING, PROGRESSING};
 use serde_json::{Map, Value, json};
 use wall_clock_controller::reconcile::condition::ACCEPTED;
 use wall_clock_controller::reconcile::write::MANAGED_BY;

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
-use my_operator::kinds::mydaemonset::crd::MyDaemonSetSpec;
-use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
-use my_operator::kinds::mydaemonset::names::{
-    APP, MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL,
-};
-use my_operator::kinds::mydaemonset::revision::Content;
+use my_operator_mydaemonset::crd::MyDaemonSetSpec;
+use my_operator_mydaemonset::decide::strategy::Strategy;
+use my_operator_mydaemonset::names::{APP, MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
+use my_operator_mydaemonset::revision::Content;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use wall_clock_controller::reconcile::write::MANAGED_BY;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
-use my_operator::kinds::mydaemonset::observe::node::NodeView;
-use my_operator::kinds::mydaemonset::observe::pod::PodView;
-use my_operator::kinds::mydaemonset::status::{FROZEN, OUTSIDE_WINDOW};
+use my_operator_mydaemonset::decide::placement::{Eligibility, Placement};
+use my_operator_mydaemonset::observe::node::NodeView;
+use my_operator_mydaemonset::observe::pod::PodView;
+use my_operator_mydaemonset::status::{FROZEN, OUTSIDE_WINDOW};
 
 use crate::mydaemonset::object::Object;
 use crate::terminal::Style;

@@ -8,7 +8,7 @@ use super::cells::{Cell, Failing, NodeCell};
 use super::line::{Line, fit, wrap};
 use crate::mydaemonset::object::{Object, UNOBSERVED};
 use crate::terminal::Style;
-use my_operator::kinds::mydaemonset::status::{
+use my_operator_mydaemonset::status::{
     AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, NO_ELIGIBLE_NODES, ROLLED_BACK, ROLLING_BACK,
     UNAVAILABLE, WAITING_FOR_APPROVAL,
 };

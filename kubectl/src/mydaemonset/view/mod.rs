@@ -16,8 +16,8 @@ use chrono::Utc;
 use clap::Args;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
-use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
+use my_operator_mydaemonset::observe::node::{NodeView, WatchedNode};
+use my_operator_mydaemonset::observe::pod::{PodView, WatchedPod};
 
 use super::cluster;
 use super::object::{Object, parse_name};

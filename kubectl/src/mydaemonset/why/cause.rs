@@ -1,7 +1,7 @@
 //! What a person can do about each cause.
 
 use chrono::{DateTime, Utc};
-pub(super) use my_operator::kinds::mydaemonset::cause::Cause;
+pub(super) use my_operator_mydaemonset::cause::Cause;
 use serde::Serialize;
 
 /// A message of the cluster is cut after so many characters.

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use my_operator::kinds::mydaemonset::crd::RollingUpdate;
-use my_operator::kinds::mydaemonset::decide::domains::{Domains, Rank};
-use my_operator::kinds::mydaemonset::decide::freeze::Freeze;
-use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
-use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
-use my_operator::kinds::mydaemonset::names::FREEZE_ANNOTATION;
-use my_operator::kinds::mydaemonset::status::{
+use my_operator_kind::watched::utc;
+use my_operator_mydaemonset::crd::RollingUpdate;
+use my_operator_mydaemonset::decide::domains::{Domains, Rank};
+use my_operator_mydaemonset::decide::freeze::Freeze;
+use my_operator_mydaemonset::decide::placement::{Eligibility, Placement};
+use my_operator_mydaemonset::decide::strategy::Strategy;
+use my_operator_mydaemonset::names::FREEZE_ANNOTATION;
+use my_operator_mydaemonset::status::{
     CANARY, DEGRADED, FROZEN, OUTSIDE_WINDOW, PROGRESSING, ROLLING_BACK, STOPS,
     WAITING_FOR_DELETION, acknowledged, canaries, cause_of_progress, cause_of_refusal,
     is_migrating,
 };
-use my_operator::kinds::shared::watched::utc;
 use serde::Serialize;
 use wall_clock_controller::reconcile::condition::{ACCEPTED, Condition};
 

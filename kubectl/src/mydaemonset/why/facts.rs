@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use my_operator::kinds::mydaemonset::observe::node::{NodeView, OUT_OF_SERVICE, WatchedNode};
-use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
-use my_operator::kinds::shared::watched::utc;
+use my_operator_kind::watched::utc;
+use my_operator_mydaemonset::observe::node::{NodeView, OUT_OF_SERVICE, WatchedNode};
+use my_operator_mydaemonset::observe::pod::{PodView, WatchedPod};
 use serde::Deserialize as _;
 use serde_json::Value;
 

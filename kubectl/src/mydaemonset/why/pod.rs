@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
-use my_operator::kinds::shared::watched::utc;
+use my_operator_kind::watched::utc;
 
 use super::cause::{Cause, Reason};
 use super::facts::{PodFacts, Warning};

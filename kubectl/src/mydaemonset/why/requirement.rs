@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Taint;
-use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
-use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
-use my_operator::kinds::shared::template::PodTemplate;
+use my_operator_kind::template::PodTemplate;
+use my_operator_mydaemonset::decide::placement::{Eligibility, Placement};
+use my_operator_mydaemonset::observe::node::{NodeView, WatchedNode};
 use serde_json::{Map, Value, json};
 
 use super::facts::NodeFacts;

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use my_operator::kinds::mydaemonset::names::{FREEZE_ANNOTATION, NAME_LABEL, REVISION_LABEL};
+use my_operator_mydaemonset::names::{FREEZE_ANNOTATION, NAME_LABEL, REVISION_LABEL};
 use serde_json::{Value, json};
 
 use super::cause::{ADVICE, Cause};

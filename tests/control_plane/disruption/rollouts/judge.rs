@@ -27,7 +27,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus};
 use my_operator::kinds::mydaemonset::names::{APP, FREEZE_ANNOTATION, MIGRATION_ANNOTATION};
-use my_operator::kinds::shared::watched::utc;
+use my_operator_kind::watched::utc;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::pods::END;

@@ -9,18 +9,18 @@ use super::pending::is_current;
 use super::start::{Start, is_too_late};
 use super::trial::URGENT_BEFORE;
 use super::*;
-use crate::kinds::at::admission::{AtRules, Base};
-use crate::kinds::at::conditions::{
+use crate::admission::{AtRules, Base};
+use crate::conditions::{
     COMPLETE, DEADLINE_EXCEEDED, FAILED, FAILURE_TARGET, FINISHED, GATE_VIOLATED, NEVER_STARTED,
     POD_ACCEPTED, RECONCILING, STALLED, STARTED,
 };
-use crate::kinds::at::crd::{AtSpec, AtStatus, Ending};
-use crate::kinds::at::observe::{Call, FailedCall};
-use crate::kinds::at::pod::build;
-use crate::kinds::at::pod::names::GATE;
-use crate::kinds::at::pod::view::{Ended, PodPhase, PodView, Waiting};
-use crate::kinds::at::sightings::{LastSeen, Released, START_RECORDED_WITHIN, Sightings};
-use crate::kinds::at::trial::{MAX_PAUSE, Trial, Verdict};
+use crate::crd::{AtSpec, AtStatus, Ending};
+use crate::observe::{Call, FailedCall};
+use crate::pod::build;
+use crate::pod::names::GATE;
+use crate::pod::view::{Ended, PodPhase, PodView, Waiting};
+use crate::sightings::{LastSeen, Released, START_RECORDED_WITHIN, Sightings};
+use crate::trial::{MAX_PAUSE, Trial, Verdict};
 use admission_rules::faults::{Fault, join};
 use admission_rules::rules::Rules;
 use wall_clock_controller::reconcile::Key;

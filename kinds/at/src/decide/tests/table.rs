@@ -6,7 +6,10 @@ use std::fmt;
 use super::*;
 
 /// The page: its tables are the expectation.
-const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/at/protocol.md"));
+const PAGE: &str = include_str!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../docs/at/protocol.md"
+));
 
 /// The columns of conditions, each with its values.
 const AXES: [(&str, &[&str]); 10] = [

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::kinds::mydaemonset::decide::observed::WaitsFor;
+use crate::decide::observed::WaitsFor;
 
 /// Flags of a node. The nodes with one of the first flags are named or acted on; for the others
 /// only the number matters.

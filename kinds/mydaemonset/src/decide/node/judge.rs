@@ -6,14 +6,14 @@ use super::NodeState;
 use super::flags::{NodeFlag, NodeFlags, Verdict};
 use super::plan::{STEADY, pause};
 use super::pods::{crashes_from, is_available, why_unavailable};
-use crate::kinds::mydaemonset::cause::Cause;
-use crate::kinds::mydaemonset::decide::canary::Canary;
-use crate::kinds::mydaemonset::decide::decision::Decision;
-use crate::kinds::mydaemonset::decide::input::RolloutInput;
-use crate::kinds::mydaemonset::decide::observed::{CORDONED, IN_MAINTENANCE, WaitsFor};
-use crate::kinds::mydaemonset::decide::placement::{Eligibility, Obstacle};
-use crate::kinds::mydaemonset::observe::pod::PodView;
-use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
+use crate::cause::Cause;
+use crate::decide::canary::Canary;
+use crate::decide::decision::Decision;
+use crate::decide::input::RolloutInput;
+use crate::decide::observed::{CORDONED, IN_MAINTENANCE, WaitsFor};
+use crate::decide::placement::{Eligibility, Obstacle};
+use crate::observe::pod::PodView;
+use crate::observe::predecessor::Predecessor;
 
 /// A node that goes NotReady soon after it got the newest revision speaks against it after this time: one that leaves the
 /// cluster is deleted, and one that restarts is back.

@@ -8,9 +8,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::decision::{Claim, Create, Delete, DeleteReason};
 use super::input::{Last, RolloutInput};
 use super::placement::{Eligibility, Obstacle};
-use crate::kinds::mydaemonset::observe::node::NodeView;
-use crate::kinds::mydaemonset::observe::pod::PodView;
-use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
+use crate::observe::node::NodeView;
+use crate::observe::pod::PodView;
+use crate::observe::predecessor::Predecessor;
 
 pub(super) mod flags;
 pub(super) mod judge;

@@ -3,11 +3,11 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::NodeState;
-use crate::kinds::mydaemonset::decide::decision::{Create, Decision, Delete, DeleteReason};
-use crate::kinds::mydaemonset::decide::input::{Last, RolloutInput};
-use crate::kinds::mydaemonset::decide::placement::Eligibility;
-use crate::kinds::mydaemonset::observe::pod::PodView;
-use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
+use crate::decide::decision::{Create, Decision, Delete, DeleteReason};
+use crate::decide::input::{Last, RolloutInput};
+use crate::decide::placement::Eligibility;
+use crate::observe::pod::PodView;
+use crate::observe::predecessor::Predecessor;
 
 /// The pause between the first failure of a pod and its successor. Each further failure doubles it.
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(10);

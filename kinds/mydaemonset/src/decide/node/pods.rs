@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::kinds::mydaemonset::cause::Cause;
-use crate::kinds::mydaemonset::decide::input::RolloutInput;
-use crate::kinds::mydaemonset::observe::pod::PodView;
+use crate::cause::Cause;
+use crate::decide::input::RolloutInput;
+use crate::observe::pod::PodView;
 
 /// This many restarts of a container are a crash loop.
 const CRASH_RESTARTS: u32 = 2;

@@ -8,9 +8,9 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
-use crate::kinds::shared::template::PodTemplate;
+use crate::observe::node::{NodeView, Taint};
 use admission_rules::names::is_subdomain;
+use my_operator_kind::template::PodTemplate;
 
 pub(crate) mod rules;
 

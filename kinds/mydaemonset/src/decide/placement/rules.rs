@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{NODE_NAME, is_key, is_value, line, list, node_selector_terms, text};
-use crate::kinds::shared::template::{given, member, object};
 use admission_rules::faults::Fault;
 use admission_rules::names::is_subdomain;
 use admission_rules::rules::Findings;
+use my_operator_kind::template::{given, member, object};
 
 /// How many terms, requirements and values a pod spec may have: each is compared with every node.
 const MAX_SIZE: usize = 1_000;

@@ -1,8 +1,8 @@
 //! The canary before a roll-out.
 
 use super::*;
-use crate::kinds::mydaemonset::decide::observed::OnCanary;
-use crate::kinds::mydaemonset::observe::pod::Restart;
+use crate::decide::observed::OnCanary;
+use crate::observe::pod::Restart;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 

@@ -1,7 +1,7 @@
 //! One topology domain after the other.
 
 use super::*;
-use crate::kinds::mydaemonset::decide::observed::InDomain;
+use crate::decide::observed::InDomain;
 
 /// Domains by the label `zone`, these first.
 pub(super) fn by_zone(order: &[&str]) -> Arc<Domains> {

@@ -32,13 +32,13 @@ use super::rollout::{RolloutState, in_turn};
 use super::strategy::{Amount, AutoPause, Strategy};
 use super::undo::{self, Undo};
 use super::window::{self, Gate, Window};
-use crate::kinds::mydaemonset::cause::Cause;
-use crate::kinds::mydaemonset::crd::{FailedNode, MyDaemonSetStatus};
-use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
-use crate::kinds::mydaemonset::observe::pod::PodView;
-use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
-use crate::kinds::mydaemonset::status::{self, PROGRESSING, StatusInput};
-use crate::kinds::shared::template::PodTemplate;
+use crate::cause::Cause;
+use crate::crd::{FailedNode, MyDaemonSetStatus};
+use crate::observe::node::{NodeView, Taint};
+use crate::observe::pod::PodView;
+use crate::observe::predecessor::Predecessor;
+use crate::status::{self, PROGRESSING, StatusInput};
+use my_operator_kind::template::PodTemplate;
 
 fn at(second: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(second, 0).unwrap()

@@ -12,10 +12,10 @@ use my_operator_rounds::{lengths, parallel_cases, seed};
 use super::domains::by_zone;
 use super::promises::{Case, Fault, ensure};
 use super::*;
-use crate::kinds::mydaemonset::memory::Memory;
-use crate::kinds::mydaemonset::memory::belief::Answer;
-use crate::kinds::mydaemonset::memory::nodes::{NodeMemory, Written};
-use crate::kinds::mydaemonset::observe::pod::Restart;
+use crate::memory::Memory;
+use crate::memory::belief::Answer;
+use crate::memory::nodes::{NodeMemory, Written};
+use crate::observe::pod::Restart;
 
 /// The maximum lag of a watch.
 const MAX_LAG: TimeDelta = TimeDelta::seconds(20);

@@ -6,8 +6,8 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use super::*;
-use crate::kinds::mydaemonset::decide::observed::Observed;
-use crate::kinds::mydaemonset::decide::placement::Eligibility;
+use crate::decide::observed::Observed;
+use crate::decide::placement::Eligibility;
 
 /// Everything that a decision is about.
 pub(super) struct Case<'a> {

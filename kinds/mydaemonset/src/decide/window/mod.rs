@@ -9,8 +9,8 @@ use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use robfig_cron::{Schedule, Zone, parse, parse_duration};
 
 use super::strategy::ON_DELETE;
-use crate::kinds::mydaemonset::crd::{self, MyDaemonSetSpec};
-use crate::kinds::shared::time_zone::TIME_ZONE;
+use crate::crd::{self, MyDaemonSetSpec};
+use my_operator_kind::time_zone::TIME_ZONE;
 
 pub(crate) mod rules;
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::ops::RangeInclusive;
 use robfig_cron::{MAX_LEN, Schedule, parse, parse_duration};
 
 use super::date;
-use crate::kinds::mydaemonset::crd::Window;
-use crate::kinds::shared::time_zone::{self, TIME_ZONE};
+use crate::crd::Window;
 use admission_rules::faults::Fault;
 use admission_rules::rules::Findings;
+use my_operator_kind::time_zone::{self, TIME_ZONE};
 
 /// How many windows there may be: each is looked at in every pass.
 const MAX_WINDOWS: usize = 10;

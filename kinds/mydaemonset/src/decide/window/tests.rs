@@ -6,7 +6,7 @@ use my_operator_rounds::cases;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kinds::mydaemonset::decide::input::{Known, Revisions};
+use crate::decide::input::{Known, Revisions};
 use admission_rules::rules::Findings;
 
 const BERLIN: &str = "Europe/Berlin";
