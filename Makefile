@@ -72,6 +72,7 @@ check: ## Format, lints, words and unit tests: before every commit.
 lint: ## Check format, lints, words, pinned dependencies, links of the API docs and licences.
 	$(CARGO) fmt --all --check
 	$(CLIPPY)
+	./hack/check-kinds
 	./hack/words
 	./hack/pinned
 	$(DOC)

@@ -158,6 +158,7 @@ impl Fault {
     }
 
     /// The path with `[*]` for each index and key: of all objects of a kind, there are few.
+    #[cfg(feature = "metrics")]
     pub(crate) fn path(&self) -> String {
         let end = self.before_key.unwrap_or(self.field.len());
         let mut path = String::with_capacity(end);

@@ -4,14 +4,16 @@
 pub mod bounds;
 pub mod faults;
 pub mod judge;
+#[cfg(feature = "router")]
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
 pub mod metrics;
 pub mod names;
 pub mod patch;
 pub mod review;
+#[cfg(feature = "router")]
 pub mod router;
 pub mod rules;
 pub mod text;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "router"))]
 mod tests;

@@ -39,6 +39,7 @@ const MAX_AUDIT_LEN: usize = 4096;
 pub(super) const MAX_MESSAGE_LEN: usize = 512;
 
 /// The longest uid of a review, in bytes. The API server's have 36. It is part of every answer.
+#[cfg(feature = "router")]
 const MAX_UID_LEN: usize = 256;
 
 /// The longest text of a review outside its objects, in bytes, and the longest annotation that is read. What is recorded of
@@ -194,6 +195,7 @@ impl<O> Request<'_, O> {
     ///
     /// # Errors
     /// Which text is too long.
+    #[cfg(feature = "router")]
     pub(crate) fn check_lengths(&self) -> Result<(), String> {
         for (name, text, most) in [
             ("uid", &self.uid, MAX_UID_LEN),
@@ -533,6 +535,7 @@ impl Response {
     }
 
     /// The review that carries this answer.
+    #[cfg(feature = "router")]
     pub(crate) fn into_review(self) -> impl Serialize {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]

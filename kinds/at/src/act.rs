@@ -15,10 +15,11 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::caches::{Caches, KnownPod, StoredAt};
 use super::crd::{AtObject, AtStatus, Phase};
 use super::decide::{Operation, PodVersion, URGENT_BEFORE};
 use super::memory::Memory;
-use super::observe::{AtView, Caches, Call, KnownPod, StoredAt};
+use super::observe::{AtView, Call};
 use super::pod::names::{GATE, pod_name};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
@@ -51,6 +52,19 @@ impl Acted {
     fn done(pod: KnownPod, did: String) -> Self {
         let did = Some(did);
         Self::Done { pod, did }
+    }
+}
+
+impl Verdict {
+    /// What a failed dry run shows.
+    pub(crate) fn from_error(error: &Error) -> Self {
+        let is_final = error.status().is_some_and(|status| status.code < 500);
+        // Only these words say that nothing was judged.
+        let is_judged = |message: &&str| !message.contains("does not support dry run");
+        match error.refusal().filter(is_judged) {
+            Some(message) if is_final => Self::Refused(message.to_owned()),
+            _ => Self::Unknown,
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
 use super::act::{Acted, Calls, Failed};
+use super::caches::{Caches, KnownPod, StoredAt};
 use super::crd::{At, AtObject, AtStatus, Phase};
 use super::decide::{Decision, URGENT_BEFORE, decide, delay, too_late_at};
 use super::memory::{AtMemory, Memory};
 use super::metrics::Metrics;
-use super::observe::{AtView, Caches, Call, FailedCall, KnownPod, Observed, StoredAt};
+use super::observe::{AtView, Call, FailedCall, Observed};
 use super::pod::names::{AT_UID, POD_SUFFIX};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
@@ -466,8 +467,7 @@ mod tests {
 
     use super::super::conditions::{FAILURE_TARGET, POD_ACCEPTED, TOO_LATE};
     use super::super::crd::Ending;
-    use super::super::decide::{Operation, PodVersion};
-    use super::super::metrics::Delay;
+    use super::super::decide::{Delay, Operation, PodVersion};
     use super::super::pod::names::GATE;
     use super::*;
 

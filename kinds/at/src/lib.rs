@@ -22,17 +22,27 @@
 //! Every At ends as DONE: Succeeded, Failed, Missed (too late to start) or Unknown (the pod was
 //! gone before its end was seen). Nothing is ever tried a second time.
 
+// Without the reconciler, decisions and statuses have no caller.
+#![cfg_attr(not(feature = "controllers"), allow(dead_code, unused_imports))]
+
+#[cfg(feature = "controllers")]
 mod act;
 mod admission;
+#[cfg(feature = "controllers")]
+mod caches;
 mod conditions;
+#[cfg(feature = "controllers")]
 mod controller;
 pub mod crd;
 mod decide;
 mod lateness;
+#[cfg(feature = "controllers")]
 mod memory;
 mod message;
+#[cfg(feature = "controllers")]
 mod metrics;
 mod observe;
+#[cfg(feature = "controllers")]
 mod packed;
 mod pod;
 mod result;
@@ -48,7 +58,9 @@ use serde_json::Value;
 
 use admission_rules::judge::Admission;
 use admission_rules::rules::decode_and_validate;
-use my_operator_kind::{Kind, Permission, Sample, Start};
+#[cfg(feature = "controllers")]
+use my_operator_kind::Start;
+use my_operator_kind::{Kind, Permission, Sample};
 
 pub use conditions::POD_ACCEPTED;
 
@@ -116,6 +128,7 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/cnat_v1alpha1_at.yaml"),
         },
     ],
+    #[cfg(feature = "controllers")]
     start: Start::Plain(|context| Box::pin(controller::run(context))),
 };
 

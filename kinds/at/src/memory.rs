@@ -12,8 +12,15 @@ use parking_lot::Mutex;
 use super::observe::{AtView, Call, FailedCall};
 use super::pod::view::PodView;
 use super::sightings::Sightings;
-use super::trial::{Trial, Verdict};
+use super::trial::{MAX_PAUSE, Trial, Verdict};
+use resilient_kube_client::backoff::Exponential;
 use wall_clock_controller::reconcile::Key;
+
+/// The pauses between dry runs. Longer than those of a start: an At may wait for years, and its instant settles the matter.
+const PAUSES: Exponential = Exponential {
+    first: Duration::from_secs(5),
+    max: MAX_PAUSE,
+};
 
 /// What is remembered of all Ats.
 #[derive(Debug, Default)]
@@ -121,6 +128,27 @@ impl Memory {
     #[cfg(test)]
     pub(crate) fn peek(&self, key: &Key) -> Option<AtMemory> {
         self.ats.lock().get(key).cloned()
+    }
+}
+
+impl Trial {
+    /// A dry run after the `last` one. `asked`: the API server wants no other before that.
+    pub(crate) fn new(
+        last: Option<&Self>,
+        generation: Option<i64>,
+        verdict: Verdict,
+        asked: Option<Duration>,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let last = last.filter(|last| last.generation == generation);
+        let earlier = last.map_or(0, |last| last.earlier.saturating_add(1));
+        let pause = PAUSES.after(earlier).max(asked.unwrap_or_default());
+        Self {
+            generation,
+            verdict,
+            earlier,
+            not_before: now + pause,
+        }
     }
 }
 

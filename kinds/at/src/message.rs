@@ -5,7 +5,10 @@ pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
 
 /// The first bytes of a text, as many as a status keeps.
 pub(crate) fn head(text: &str) -> String {
-    resilient_kube_client::head(text, MAX_MESSAGE_LEN)
+    if text.len() <= MAX_MESSAGE_LEN {
+        return text.to_owned();
+    }
+    format!("{}...", &text[..text.floor_char_boundary(MAX_MESSAGE_LEN - 3)])
 }
 
 /// The last bytes of a text: in a log, those that matter most.

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::admission::Base;
 use super::crd::{Ending, Phase};
+use super::decide::Delay;
 use wall_clock_controller::reconcile::Key;
 
 /// How a run ended.
@@ -34,15 +35,6 @@ struct WaitingAt {
     namespace: Arc<str>,
     name: Arc<str>,
     reason: Arc<str>,
-}
-
-/// Why an At stands still.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Delay {
-    /// Its command should have started more than a minute ago.
-    Overdue,
-    /// Its pod was released, and its status gives this reason why it does not run or end, or is not known.
-    Waiting(Arc<str>),
 }
 
 /// The metrics of this kind.

@@ -14,8 +14,12 @@ mod kind;
 pub mod manager;
 pub mod pods;
 pub mod schema;
+#[cfg(feature = "controllers")]
+mod start;
 pub mod template;
 pub mod time_zone;
 pub mod watched;
 
-pub use kind::{Kind, Permission, Run, Sample, Start};
+pub use kind::{Kind, Permission, Sample};
+#[cfg(feature = "controllers")]
+pub use start::{Run, Start};

@@ -1,6 +1,6 @@
 //! The name under which the operator writes.
 
-use kube::api::PatchParams;
+use kube::core::params::PatchParams;
 
 /// The operator's name: the field manager of its writes, the reporter of its Events, and the value of the label
 /// `app.kubernetes.io/managed-by` of its objects.

@@ -9,12 +9,15 @@ use serde::{Deserialize, Deserializer};
 
 use super::watched::WatchedStatus;
 use wall_clock_controller::reconcile::raw::{self, Raw};
+#[cfg(feature = "controllers")]
 use wall_clock_controller::reconcile::watch::Selection;
 
 /// Page size of a list: pods are long texts of which little is kept.
+#[cfg(feature = "controllers")]
 const PAGE: u32 = 100;
 
 /// Which pods are watched, and how.
+#[cfg(feature = "controllers")]
 pub fn selection() -> Selection {
     Selection::default().page(PAGE)
 }

@@ -27,29 +27,45 @@
 //! than `maxUnavailable`, however they became unavailable; a failing node or pod does not block the
 //! others; no-op writes are skipped.
 
+// Without the reconciler, decisions and statuses have no caller.
+#![cfg_attr(not(feature = "controllers"), allow(dead_code, unused_imports))]
+
+#[cfg(feature = "controllers")]
 mod act;
 mod admission;
+#[cfg(feature = "controllers")]
 mod caches;
 pub mod cause;
+#[cfg(feature = "controllers")]
 mod controller;
 pub mod crd;
 pub mod decide;
+#[cfg(feature = "controllers")]
 mod flags;
+#[cfg(feature = "controllers")]
 mod memory;
+#[cfg(feature = "controllers")]
 mod metrics;
 pub mod names;
+#[cfg(feature = "controllers")]
 mod object;
 pub mod observe;
+#[cfg(feature = "controllers")]
 mod pass;
+#[cfg(feature = "controllers")]
 mod pod;
 pub mod revision;
 pub mod status;
 
+#[cfg(feature = "controllers")]
 use clap::{Args as _, FromArgMatches as _};
 
 use admission_rules::judge::Admission;
+#[cfg(feature = "controllers")]
 use flags::Flags;
-use my_operator_kind::{Kind, Permission, Sample, Start};
+#[cfg(feature = "controllers")]
+use my_operator_kind::Start;
+use my_operator_kind::{Kind, Permission, Sample};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -111,6 +127,7 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/apps_v1beta1_mydaemonset.yaml"),
         },
     ],
+    #[cfg(feature = "controllers")]
     start: Start::WithFlags {
         flags: Flags::augment_args,
         start: |context, matches| {

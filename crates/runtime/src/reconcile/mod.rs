@@ -5,36 +5,57 @@
 //! puts these together). A worker takes a key, lets a [`Reconciler`] observe, decide and act, and backs off per object
 //! when that fails. [`backoff`] is for a part of that work. [`mod@write`] creates and deletes objects; [`write_cache`]
 //! keeps the answers until the watches deliver them. [`condition`], [`event`] and [`health`] report to users.
+//!
+//! Without the feature `client` there is only what pure functions use, such as those of a browser: [`Key`], [`condition`],
+//! [`raw`], and the constants and values of [`event`] and [`mod@write`].
 
 use std::sync::Arc;
 
+#[cfg(feature = "client")]
 use prometheus_client::encoding::EncodeLabelSet;
 
+#[cfg(feature = "client")]
 pub mod backoff;
+#[cfg(feature = "client")]
 pub mod cache;
 pub mod condition;
+#[cfg(feature = "client")]
 pub mod controller;
+#[cfg(feature = "client")]
 pub mod error;
 pub mod event;
+#[cfg(feature = "client")]
 pub mod health;
+#[cfg(feature = "client")]
 mod lanes;
+#[cfg(feature = "client")]
 pub mod metrics;
+#[cfg(feature = "client")]
 mod outbox;
+#[cfg(feature = "client")]
 pub mod queue;
 pub mod raw;
+#[cfg(feature = "client")]
 pub mod runner;
+#[cfg(feature = "client")]
 mod stop;
+#[cfg(feature = "client")]
 pub mod watch;
 pub mod write;
+#[cfg(feature = "client")]
 pub mod write_cache;
 
+#[cfg(feature = "client")]
 pub use controller::Controller;
+#[cfg(feature = "client")]
 pub use error::{Error, call, call_status, if_there, read};
+#[cfg(feature = "client")]
 pub use runner::{Action, Context, Reconciler};
 
 /// Names a namespaced object. Clones share the text: the same key is in a cache, in queues and in views, and there may
 /// be a hundred thousand keys.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "client", derive(EncodeLabelSet))]
 pub struct Key {
     /// `metadata.namespace`; empty for a cluster-scoped object.
     pub namespace: Arc<str>,

@@ -31,7 +31,7 @@ mod start;
 mod trial;
 
 pub(crate) use decision::{Decision, Operation, PodVersion};
-pub(crate) use start::{delay, too_late_at};
+pub(crate) use start::{Delay, delay, too_late_at};
 pub(crate) use trial::URGENT_BEFORE;
 
 /// Decides what to do next about an At.

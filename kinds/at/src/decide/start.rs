@@ -1,15 +1,25 @@
 //! Whether a command may start now, and until when it may.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::admission::{deadline, past};
 use crate::crd::{AtSpec, Phase};
-use crate::metrics::Delay;
 use crate::observe::AtView;
 use crate::sightings::Released;
 
 /// A busy cluster does not explain a start that is later than this.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
+
+/// Why an At stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Delay {
+    /// Its command should have started more than a minute ago.
+    Overdue,
+    /// Its pod was released, and its status gives this reason why it does not run or end, or is not known.
+    Waiting(Arc<str>),
+}
 
 /// Whether a command may start now, and what prevents it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,13 +12,16 @@
 //! it waits, so that a roll-out of hundreds of pods is written a few times: pure functions.
 
 mod admission;
+#[cfg(feature = "controllers")]
 mod controller;
 pub mod crd;
 mod decide;
 mod status;
 
 use admission_rules::judge::Admission;
-use my_operator_kind::{Kind, Permission, Sample, Start};
+#[cfg(feature = "controllers")]
+use my_operator_kind::Start;
+use my_operator_kind::{Kind, Permission, Sample};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -57,5 +60,6 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/demo_v1_count.yaml"),
         },
     ],
+    #[cfg(feature = "controllers")]
     start: Start::Plain(|context| Box::pin(controller::run(context))),
 };

@@ -10,9 +10,12 @@ pub mod crd;
 mod decide;
 mod status;
 
+#[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-use my_operator_kind::{Kind, Permission, Sample, Start};
+#[cfg(feature = "controllers")]
+use my_operator_kind::Start;
+use my_operator_kind::{Kind, Permission, Sample};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -57,5 +60,6 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/samplecontroller_v1alpha1_foo.yaml"),
         },
     ],
+    #[cfg(feature = "controllers")]
     start: Start::Plain(owned_child::start::<decide::Foos>),
 };

@@ -18,9 +18,12 @@ mod decide;
 mod job;
 mod status;
 
+#[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-use my_operator_kind::{Kind, Permission, Sample, Start};
+#[cfg(feature = "controllers")]
+use my_operator_kind::Start;
+use my_operator_kind::{Kind, Permission, Sample};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -71,5 +74,6 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/k8s_v1_foobar.yaml"),
         },
     ],
+    #[cfg(feature = "controllers")]
     start: Start::Plain(owned_child::start::<decide::FooBars>),
 };

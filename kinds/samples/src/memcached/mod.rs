@@ -11,9 +11,12 @@ mod decide;
 mod labels;
 mod status;
 
+#[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-use my_operator_kind::{Kind, Permission, Sample, Start};
+#[cfg(feature = "controllers")]
+use my_operator_kind::Start;
+use my_operator_kind::{Kind, Permission, Sample};
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -63,5 +66,6 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/cache_v1alpha1_memcached.yaml"),
         },
     ],
+    #[cfg(feature = "controllers")]
     start: Start::Plain(owned_child::start::<decide::Memcacheds>),
 };

@@ -18,19 +18,27 @@
 //! passes, and `controller` wires it all to the queue and the workers. [`deployment`] reads what a
 //! child Deployment reports about itself.
 
+#[cfg(feature = "controllers")]
 mod act;
+#[cfg(feature = "controllers")]
 mod body;
+#[cfg(feature = "controllers")]
 mod controller;
 mod decide;
 pub(crate) mod deployment;
+#[cfg(feature = "controllers")]
 mod known_child;
+#[cfg(feature = "controllers")]
 mod memory;
+#[cfg(feature = "controllers")]
 mod observe;
 mod parent;
+#[cfg(feature = "controllers")]
 mod reconcile;
 mod status;
 pub(crate) mod view;
 
+#[cfg(feature = "controllers")]
 use futures::future::BoxFuture;
 
 pub(crate) use parent::{
@@ -38,9 +46,11 @@ pub(crate) use parent::{
     Parent, Report, Trouble,
 };
 
+#[cfg(feature = "controllers")]
 use wall_clock_controller::reconcile::Context;
 
 /// Runs the reconciler of that kind until the context is cancelled.
+#[cfg(feature = "controllers")]
 pub(crate) fn start<P: Parent>(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {
     Box::pin(controller::run::<P>(context))
 }

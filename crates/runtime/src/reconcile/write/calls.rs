@@ -1,6 +1,5 @@
-//! Writes under the caller's field manager, with strict field validation, and with preconditions on the UID.
+//! The calls that write.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource};
@@ -8,10 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::Key;
-
-/// The label for the name of the program that manages an object.
-pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+use crate::reconcile::Key;
 
 /// Parameters of a write with that field manager.
 fn params(manager: &str) -> PostParams {
@@ -112,21 +108,6 @@ where
         .replace_subresource("status", &key.name, &params(manager), body)
         .map_err(kube::Error::BuildRequest)?;
     client.request(request).await
-}
-
-/// A controller owner reference to the object `name` with that UID.
-pub fn controller_reference<K>(name: &str, uid: &str) -> OwnerReference
-where
-    K: Resource<DynamicType = ()>,
-{
-    OwnerReference {
-        api_version: K::api_version(&()).into_owned(),
-        kind: K::kind(&()).into_owned(),
-        name: name.to_owned(),
-        uid: uid.to_owned(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }
 
 /// Deletes the object with this UID; with a version, only if its resource version has not changed.

@@ -1,6 +1,6 @@
-//! Events on objects, as shown by `kubectl describe`.
+//! Publishes Events.
 //!
-//! A background task publishes them, so that a burst of reconciles is not slowed down. It makes one request at a time
+//! A background task does, so that a burst of reconciles is not slowed down. It makes one request at a time
 //! per namespace, for at most eight namespaces at once. A namespace whose Events hang therefore delays no other.
 //! Publication may lag: each Event carries the time of the occurrence, and its name sorts by that time.
 
@@ -22,11 +22,12 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::Key;
-use super::error::retry_after;
-use super::outbox::Outbox;
-use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
-use super::write;
+use super::{NewEvent, Severity, dedup_key};
+use crate::reconcile::Key;
+use crate::reconcile::error::retry_after;
+use crate::reconcile::outbox::Outbox;
+use crate::reconcile::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
+use crate::reconcile::write;
 use resilient_kube_client::backoff::Exponential;
 use resilient_kube_client::clock::Clock;
 use resilient_kube_client::head;
@@ -56,28 +57,6 @@ const SERIES: TimeDelta = TimeDelta::minutes(6);
 const SET_BACK: TimeDelta = TimeDelta::seconds(1);
 /// How many of the latest Events are remembered as series. Repetitions come soon after the first.
 const MAX_REMEMBERED: usize = 512;
-
-/// The type of an Event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// Informational.
-    Normal,
-    /// A user should look at it.
-    Warning,
-}
-
-/// An Event to publish about an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewEvent {
-    /// Normal or Warning.
-    pub severity: Severity,
-    /// One word in upper camel case, such as `Started`.
-    pub reason: &'static str,
-    /// What the controller did or tried, in one word, such as `StartPod`.
-    pub action: &'static str,
-    /// A sentence.
-    pub note: String,
-}
 
 /// The queue of Events to publish. Cheap to clone.
 #[derive(Clone)]
@@ -428,28 +407,6 @@ struct Series {
     name: String,
     count: u32,
     last: DateTime<Utc>,
-}
-
-/// Whether two notes differ in their numbers at most.
-pub fn is_alike(note: &str, other: &str) -> bool {
-    dedup_key(note) == dedup_key(other)
-}
-
-/// A hash of a note without its numbers, which change from one occurrence to the next, such as `used: pods=7`. Digits in
-/// a name, such as that of a Job, are not numbers.
-fn dedup_key(note: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for word in note.split(|c: char| c.is_whitespace() || matches!(c, '=' | ',')) {
-        let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric());
-        if bare.starts_with(char::is_alphabetic) {
-            word.hash(&mut hasher);
-        } else {
-            let parts = word.split(|c: char| c.is_ascii_digit());
-            let parts = parts.filter(|part| !part.is_empty());
-            parts.for_each(|part| part.hash(&mut hasher));
-        }
-    }
-    hasher.finish()
 }
 
 impl RecentSeries {
