@@ -24,7 +24,7 @@ pub struct NewEvent {
     pub severity: Severity,
     /// One word in upper camel case, such as `Started`.
     pub reason: &'static str,
-    /// What the operator did or tried, in one word, such as `StartPod`.
+    /// What the controller did or tried, in one word, such as `StartPod`.
     pub action: &'static str,
     /// A sentence.
     pub note: String,
