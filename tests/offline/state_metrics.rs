@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use my_operator::kinds::mydaemonset::status::{COMPLETE, STANDS};
+use my_operator::kinds::mydaemonset::status::{COMPLETE, stands};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -134,7 +134,7 @@ fn states(description: &str) -> BTreeSet<&str> {
     words
         .split(", ")
         .filter(|word| !word.starts_with("Rolling "))
-        .chain(STANDS)
+        .chain(stands())
         .chain([COMPLETE])
         .collect()
 }

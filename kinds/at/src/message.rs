@@ -8,7 +8,10 @@ pub(crate) fn head(text: &str) -> String {
     if text.len() <= MAX_MESSAGE_LEN {
         return text.to_owned();
     }
-    format!("{}...", &text[..text.floor_char_boundary(MAX_MESSAGE_LEN - 3)])
+    format!(
+        "{}...",
+        &text[..text.floor_char_boundary(MAX_MESSAGE_LEN - 3)]
+    )
 }
 
 /// The last bytes of a text: in a log, those that matter most.

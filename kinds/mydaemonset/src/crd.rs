@@ -296,6 +296,9 @@ pub struct MyDaemonSetStatus {
     /// Nodes that have no available pod of the newest revision, or another one beside it, by what they wait for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingNodes>,
+    /// The domain (topologyKey) whose nodes get the newest revision while those of later ones wait, such as zone b.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
     /// The first 20 canaries, while the revision is tried on them or waits for its approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canary_nodes: Vec<String>,
@@ -305,6 +308,12 @@ pub struct MyDaemonSetStatus {
     /// Revisions that are not tried again under onFailure Undo.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_revisions: Vec<String>,
+    /// The annotation apps.zhongmingmao.io/freeze of the object, while it freezes: what the condition Frozen is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<String>,
+    /// The same annotation of its namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_freeze: Option<String>,
     /// The conditions in a word, the first that is so: Invalid, AutoPaused, RolledBack, NoEligibleNodes, RollingBack,
     /// Migrating, Degraded, Frozen, Rolling 37%, Canary, WaitingForDeletion, Unavailable, or the reason of
     /// Progressing. Migrating is so while the annotation apps.zhongmingmao.io/migration is there.

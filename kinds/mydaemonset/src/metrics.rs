@@ -9,7 +9,7 @@ use prometheus_client::metrics::{
 use prometheus_client::registry::Registry;
 
 use super::crd::MyDaemonSetStatus;
-use super::status::{STANDS, is_frozen, is_rolling, paused};
+use super::status::{is_frozen, is_rolling, paused, stands};
 use wall_clock_controller::reconcile::Key;
 
 /// A roll-out that stands, and why.
@@ -118,7 +118,7 @@ impl Metrics {
 
     /// Shows that the roll-out of an object stands for that reason and no other, or for none.
     pub(crate) fn set_paused(&self, key: &Key, reason: Option<&str>) {
-        for known in STANDS {
+        for known in stands() {
             let labels = Paused {
                 namespace: key.namespace.clone(),
                 name: key.name.clone(),
@@ -262,7 +262,7 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         metrics.status(&Key::new("ns", "web"), &MyDaemonSetStatus::default());
-        metrics.set_paused(&Key::new("ns", "web"), Some(STANDS[0]));
+        metrics.set_paused(&Key::new("ns", "web"), stands().next());
         let page = page(&registry);
         let there: BTreeSet<(String, &str)> = page
             .lines()

@@ -102,26 +102,20 @@ impl<'a> Pass<'a> {
     }
 
     /// What a user has frozen, of the object or of its namespace. While that is not known of the namespace, no step is
-    /// made, and what the status says holds: missing pods are made unless they may not.
+    /// made; missing pods are made unless they may not.
     pub(crate) fn frozen(&self) -> Option<Freeze> {
-        let of_namespace = match self.of_namespace {
-            OfNamespace::Known(value) => value.as_deref().and_then(Freeze::parse),
-            OfNamespace::Unknown => {
-                let stored = status::read(&self.object.status);
-                Some(status::acknowledged(&stored).unwrap_or(Freeze::Deletions))
-            }
-        };
-        let own = self.object.freeze.as_deref();
-        own.and_then(Freeze::parse).max(of_namespace)
+        let perhaps = (*self.of_namespace == OfNamespace::Unknown).then_some(Freeze::Deletions);
+        let of_namespace = self.namespace_freeze();
+        let known = freeze::of_both(self.object.freeze.as_deref(), of_namespace.as_deref());
+        known.max(perhaps)
     }
 
-    /// Where the annotation is by which that is frozen, and its value; as far as it is known.
-    pub(crate) fn frozen_at(&self) -> Option<String> {
-        let namespace = match self.of_namespace {
-            OfNamespace::Known(value) => value.as_deref(),
-            OfNamespace::Unknown => None,
-        };
-        freeze::place(self.object.freeze.as_deref(), namespace)
+    /// The value of the annotation that freezes the namespace. While that is not known, what the status says holds.
+    pub(crate) fn namespace_freeze(&self) -> Option<String> {
+        match self.of_namespace {
+            OfNamespace::Known(value) => value.as_deref().map(str::to_owned),
+            OfNamespace::Unknown => status::read(&self.object.status).namespace_freeze,
+        }
     }
 
     /// Whether it was decided too long ago what the roll-out may do, or a window has closed since.

@@ -4,8 +4,9 @@ use std::fmt;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
+use super::cause::Cause;
 use super::crd::{FailedNode, MyDaemonSetStatus};
-use super::decide::freeze::{Freeze, ON_NAMESPACE};
+use super::decide::freeze::{self, Freeze};
 use super::decide::observed::{self, Excluded, Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
 use super::decide::undo::{self, Undo};
@@ -16,7 +17,7 @@ use wall_clock_controller::reconcile::raw::Raw;
 
 mod causes;
 
-pub use causes::{cause_of_progress, cause_of_refusal};
+pub use causes::cause_of_refusal;
 
 /// No more pods are unavailable than a roll-out may take down.
 pub const AVAILABLE: &str = "Available";
@@ -68,37 +69,70 @@ pub const WAITING_FOR_APPROVAL: &str = "WaitingForApproval";
 pub const OUTSIDE_WINDOW: &str = "OutsideWindow";
 /// How many canaries are in the status.
 const MAX_CANARY_NODES: usize = 20;
-const HELD: [&str; 7] = [
-    FROZEN,
-    ON_DELETE,
-    PAUSED,
-    OUTSIDE_WINDOW,
-    PARTITIONED,
-    CORDONED,
-    MAINTENANCE,
+
+/// How a roll-out leaves nodes as they are, by the reason of `Progressing`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// Until a user changes the spec or resumes it.
+    Stopped,
+    /// Until what holds all the nodes that are left does so no more.
+    Held,
+    /// Until something else is done.
+    Waits,
+    /// It is under way, to another revision.
+    GoesBack,
+}
+
+/// Each reason of `Progressing` for which a roll-out leaves nodes as they are, and what they wait for if that is the reason
+/// alone: the others hold some nodes of several.
+const STANDS: [(&str, Stand, Option<Cause>); 14] = [
+    (AUTO_PAUSED, Stand::Stopped, Some(Cause::AutoPaused)),
+    (ROLLED_BACK, Stand::Stopped, Some(Cause::RolledBack)),
+    (
+        NO_ELIGIBLE_NODES,
+        Stand::Stopped,
+        Some(Cause::NoEligibleNodes),
+    ),
+    (FROZEN, Stand::Held, Some(Cause::Frozen)),
+    (ON_DELETE, Stand::Held, None),
+    (PAUSED, Stand::Held, None),
+    (OUTSIDE_WINDOW, Stand::Held, Some(Cause::OutsideWindow)),
+    (PARTITIONED, Stand::Held, None),
+    (CORDONED, Stand::Held, None),
+    (MAINTENANCE, Stand::Held, None),
+    (CANARY, Stand::Waits, Some(Cause::Canary)),
+    (
+        WAITING_FOR_APPROVAL,
+        Stand::Waits,
+        Some(Cause::WaitingForApproval),
+    ),
+    (MIGRATING, Stand::Waits, None),
+    (ROLLING_BACK, Stand::GoesBack, Some(Cause::RollingBack)),
 ];
+
+fn stand(reason: &str) -> Option<(&'static str, Stand, Option<Cause>)> {
+    STANDS.into_iter().find(|(known, ..)| *known == reason)
+}
+
 /// All reasons for which a roll-out stands while nodes are left, or may be.
-pub const STANDS: [&str; 13] = [
-    AUTO_PAUSED,
-    FROZEN,
-    ROLLED_BACK,
-    NO_ELIGIBLE_NODES,
-    CANARY,
-    WAITING_FOR_APPROVAL,
-    ON_DELETE,
-    PAUSED,
-    OUTSIDE_WINDOW,
-    PARTITIONED,
-    CORDONED,
-    MAINTENANCE,
-    MIGRATING,
-];
+pub fn stands() -> impl Iterator<Item = &'static str> {
+    let all = STANDS.into_iter();
+    let stands = all.filter(|(_, stand, _)| *stand != Stand::GoesBack);
+    stands.map(|(reason, ..)| reason)
+}
+
+/// Whether that is a reason for which the roll-out stands until a user changes the spec or resumes it.
+pub fn is_stop(reason: &str) -> bool {
+    stand(reason).is_some_and(|(_, stand, _)| stand == Stand::Stopped)
+}
+
+/// The cause behind a reason of `Progressing`, if a roll-out leaves nodes as they are for it.
+pub fn cause_of_progress(reason: &str) -> Option<Cause> {
+    stand(reason)?.2
+}
 
 /// Reason of `Accepted=True`, and its message.
 const VALID: &str = "Valid";
-/// The reasons of `Progressing=False` for which the roll-out stands until a user changes the spec or resumes it.
-pub const STOPS: [&str; 3] = [AUTO_PAUSED, ROLLED_BACK, NO_ELIGIBLE_NODES];
-
 /// Reason, and the state in a word: the spec is invalid.
 pub const INVALID: &str = "Invalid";
 /// The state in a word: too many nodes have no available pod.
@@ -175,9 +209,10 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frozen<'a> {
     pub(crate) freeze: Freeze,
-    /// Where the annotation is, in words that end with its value. `None` while it is not known whether the namespace has it:
-    /// then roll-outs wait.
-    pub(crate) place: Option<&'a str>,
+    /// The value of the annotation on the object.
+    pub(crate) own: Option<&'a str>,
+    /// The same on its namespace. Both are `None` while it is not known whether the namespace has it: then roll-outs wait.
+    pub(crate) of_namespace: Option<&'a str>,
     /// Whether no call that is forbidden may still be carried out.
     pub(crate) is_settled: bool,
 }
@@ -218,7 +253,7 @@ impl<'a> StatusInput<'a> {
     /// Whether a user has frozen the object or its namespace; `None` while that is not known.
     fn is_frozen(&self) -> Option<bool> {
         self.frozen
-            .map_or(Some(false), |frozen| frozen.place.map(|_| true))
+            .map_or(Some(false), |it| it.own.or(it.of_namespace).map(|_| true))
     }
 }
 
@@ -319,6 +354,8 @@ fn with<const N: usize>(
     }
     if observed.is_none() {
         status.waiting.clear();
+        status.domain = None;
+        (status.freeze, status.namespace_freeze) = (None, None);
     }
     status.state = Some(summary(&status.conditions, observed));
     status
@@ -350,12 +387,18 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         complete_revisions: complete_revisions(input),
         update_revision: if_stored(input.update, &previous.update_revision),
         promoted_revision: promoted_revision(input),
+        domain: domain(observed, progress.reason),
+        freeze: input.frozen.and_then(|it| it.own).map(str::to_owned),
+        namespace_freeze: input
+            .frozen
+            .and_then(|it| it.of_namespace)
+            .map(str::to_owned),
         canary_nodes: canary_nodes(observed),
         failed_nodes: failed_nodes(input).to_vec(),
         failed_revisions: failed_revisions(input),
         ..previous.clone()
     };
-    let is_stalled = STOPS.contains(&progress.reason) || NOT_STORED.contains(&progress.reason);
+    let is_stalled = is_stop(progress.reason) || NOT_STORED.contains(&progress.reason);
     let stalled = is_stalled.then(|| State {
         status: true,
         ..progress.clone()
@@ -373,15 +416,18 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
     with(status, wanted, Some(observed), input.generation, input.now)
 }
 
-/// Whether what a user freezes is so. The message repeats the value of the annotation: a client knows its own freeze by it.
+/// Whether what a user freezes is so.
 fn frozen(input: &StatusInput<'_>) -> Option<State> {
     let Frozen {
         freeze,
-        place,
+        own,
+        of_namespace,
         is_settled,
     } = input.frozen?;
-    let Some(place) = place else {
-        return perhaps_frozen(input);
+    let Some(place) = freeze::place(own, of_namespace) else {
+        let message = "the roll-out waits for the list of namespaces: this one may be frozen";
+        let waits = input.observed.outdated > 0;
+        return waits.then(|| State::of(false, "Waiting", message));
     };
     let what = match freeze {
         Freeze::Deletions => NONE_IS_DELETED,
@@ -397,37 +443,15 @@ fn frozen(input: &StatusInput<'_>) -> Option<State> {
     Some(State::of(false, "Waiting", message))
 }
 
-/// While it is not known whether the namespace is frozen: what was acknowledged before holds, and otherwise a roll-out
-/// waits.
-fn perhaps_frozen(input: &StatusInput<'_>) -> Option<State> {
-    let before = condition::get(&input.previous.conditions, FROZEN);
-    if let Some(before) = before.filter(|c| c.status == "True") {
-        return Some(State::of(true, FROZEN, before.message.clone()));
-    }
-    let message = "the roll-out waits for the list of namespaces: this one may be frozen";
-    (input.observed.outdated > 0).then(|| State::of(false, "Waiting", message))
+/// Whether the operator has acknowledged a freeze.
+pub fn is_frozen(status: &MyDaemonSetStatus) -> bool {
+    condition::get(&status.conditions, FROZEN).is_some_and(|c| c.status == "True")
 }
 
 /// What the operator has acknowledged to be frozen.
 pub fn acknowledged(status: &MyDaemonSetStatus) -> Option<Freeze> {
-    let frozen = condition::get(&status.conditions, FROZEN)?;
-    let freeze = if frozen.message.starts_with(NONE_CHANGES) {
-        Freeze::All
-    } else {
-        Freeze::Deletions
-    };
-    (frozen.status == "True").then_some(freeze)
-}
-
-/// Whether the operator has acknowledged a freeze.
-pub(crate) fn is_frozen(status: &MyDaemonSetStatus) -> bool {
-    acknowledged(status).is_some()
-}
-
-/// Whether only the namespace is frozen, as the condition says.
-pub fn is_of_namespace(frozen: &Condition) -> bool {
-    let (place, _) = frozen.message.split_once(": ").unwrap_or_default();
-    place.ends_with(&format!("is {ON_NAMESPACE}"))
+    let [own, namespace] = [&status.freeze, &status.namespace_freeze].map(Option::as_deref);
+    freeze::of_both(own, namespace).filter(|_| is_frozen(status))
 }
 
 /// The nodes that the roll-out is stopped for or, on the way back, those that it goes back for.
@@ -479,6 +503,13 @@ fn promoted_revision(input: &StatusInput<'_>) -> Option<String> {
     (is_promoted && is_under_way).then(|| input.update.to_owned())
 }
 
+/// The domain that a roll-out is in, while `Progressing` has that reason.
+fn domain(observed: &Observed, progress: &str) -> Option<String> {
+    let domain = observed.domain.as_ref();
+    let domain = domain.filter(|_| progress == ROLLING_OUT);
+    domain.map(|domain| domain.name.clone())
+}
+
 /// The canaries, the first ones.
 fn canary_nodes(observed: &Observed) -> Vec<String> {
     let nodes = observed.canary.iter().flat_map(|canary| &canary.nodes);
@@ -496,7 +527,7 @@ fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
     let reason = progressing.map_or("", |c| c.reason.as_str());
     if is(ACCEPTED, "False") {
         INVALID.to_owned()
-    } else if STOPS.contains(&reason) || [ROLLING_BACK, MIGRATING].contains(&reason) {
+    } else if is_stop(reason) || [ROLLING_BACK, MIGRATING].contains(&reason) {
         reason.to_owned()
     } else if is(DEGRADED, "True") {
         DEGRADED.to_owned()
@@ -674,8 +705,9 @@ fn canary_message(canary: &OnCanary, update: &str) -> String {
 fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
     let (observed, strategy) = (input.observed, input.strategy);
     // A step of a partition is over when its pods are available. A later failure does not start it again.
-    let over =
-        observed.waiting.count == 0 || before.is_some_and(|c| HELD.contains(&c.reason.as_str()));
+    let was_held = before.and_then(|c| stand(&c.reason));
+    let was_held = was_held.filter(|(_, stand, _)| *stand == Stand::Held);
+    let over = observed.waiting.count == 0 || was_held.is_some();
     // The nodes of later domains are held only until it is their turn.
     let stands = strategy.paused || input.frozen.is_some() || observed.gate.is_closed;
     if observed.domain.is_some() && !stands {
@@ -692,12 +724,11 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
         (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
     } else if input.is_frozen().is_none() {
         // What was said before holds, except for a window: that is known.
-        let before = before?;
-        let reason = HELD.into_iter().find(|reason| *reason == before.reason)?;
+        let (reason, ..) = was_held?;
         if reason == OUTSIDE_WINDOW {
             return outside_window(input);
         }
-        return Some(State::of(false, reason, before.message.clone()));
+        return Some(State::of(false, reason, before?.message.clone()));
     } else if observed.gate.is_closed {
         return outside_window(input);
     } else if strategy.partition > 0 {
@@ -914,7 +945,7 @@ pub fn resumable<'a>(status: &'a MyDaemonSetStatus, update: &'a str) -> Option<&
         };
     }
     let is_same = status.update_revision.as_deref() == Some(update);
-    (is_same && STOPS.contains(&reason)).then_some(update)
+    (is_same && is_stop(reason)).then_some(update)
 }
 
 /// Whether the roll-out that leads to `target` was stopped when the operator last looked. `update` is the revision of the
@@ -959,11 +990,10 @@ pub(crate) fn is_rolling(status: &MyDaemonSetStatus) -> bool {
     progressing.is_some_and(|c| [ROLLING_OUT, ROLLING_BACK].contains(&c.reason.as_str()))
 }
 
-/// Why the roll-out stands, if it does: one of [`STANDS`].
+/// Why the roll-out stands, if it does: one of [`stands`].
 pub(crate) fn paused(status: &MyDaemonSetStatus) -> Option<&'static str> {
     let progressing = condition::get(&status.conditions, PROGRESSING)?;
-    let mut stands = STANDS.into_iter();
-    stands.find(|reason| *reason == progressing.reason)
+    stands().find(|reason| *reason == progressing.reason)
 }
 
 /// Whether more than a number or a name changed, which users and programs wait for.
@@ -1076,8 +1106,8 @@ impl Change<'_> {
 
     fn stopped(&self) -> Option<NewEvent> {
         let condition = self.became(PROGRESSING, "False")?;
-        let mut reasons = STOPS.into_iter();
-        let reason = reasons.find(|reason| *reason == condition.reason)?;
+        let stopped = stand(&condition.reason).filter(|(_, it, _)| *it == Stand::Stopped);
+        let (reason, ..) = stopped?;
         Some(warning(reason, "RollOut", condition.message.clone()))
     }
 
@@ -1123,7 +1153,6 @@ fn normal(reason: &'static str, note: String) -> NewEvent {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::decide::freeze;
     use crate::decide::observed::{ByCause, InDomain};
     use crate::decide::strategy::Amount;
     use crate::decide::window::Gate;
@@ -1377,6 +1406,7 @@ mod tests {
             progressing(&rolling),
             "zone b (2 of 3): 1 of 3 nodes have revision new"
         );
+        assert_eq!(rolling.domain.as_deref(), Some("zone b"));
         let outside = Observed {
             gate: Gate {
                 is_closed: true,
@@ -1389,6 +1419,7 @@ mod tests {
             progressing(&waits),
             "2 nodes wait for revision new: no window is open; none opens within five years"
         );
+        assert_eq!((stands.domain, waits.domain), (None, None));
     }
 
     #[test]
@@ -1448,7 +1479,8 @@ mod tests {
             undo: Undo::No,
             frozen: Some(Frozen {
                 freeze: Freeze::Deletions,
-                place: Some("there: by me"),
+                own: Some("by me"),
+                of_namespace: None,
                 is_settled: true,
             }),
             current: "old",
@@ -1587,7 +1619,8 @@ mod tests {
                 undo: Undo::No,
                 frozen: Some(Frozen {
                     freeze: Freeze::Deletions,
-                    place: None,
+                    own: None,
+                    of_namespace: None,
                     is_settled: false,
                 }),
                 current: "old",
@@ -2266,7 +2299,7 @@ mod tests {
 
     #[test]
     fn a_freeze_is_acknowledged_when_nothing_can_come_late() {
-        let frozen = |previous: &MyDaemonSetStatus, place: Option<&str>, is_settled| {
+        let frozen = |previous: &MyDaemonSetStatus, own: Option<&str>, is_settled| {
             next(&StatusInput {
                 previous,
                 generation: Some(2),
@@ -2279,7 +2312,8 @@ mod tests {
                 undo: Undo::No,
                 frozen: Some(Frozen {
                     freeze: Freeze::Deletions,
-                    place,
+                    own,
+                    of_namespace: None,
                     is_settled,
                 }),
                 current: "old",
@@ -2289,7 +2323,7 @@ mod tests {
             })
         };
         let rolling = next_of(&none(), &under_way(), strategy(), "old", 1);
-        let by_me = Some("there: by me");
+        let by_me = Some("by me");
         let waits = frozen(&rolling, by_me, false);
         assert!(!is_frozen(&waits));
         assert!(conditions(&waits).contains(&"Frozen=False/Waiting".to_owned()));
@@ -2314,9 +2348,9 @@ mod tests {
         ];
         for status in unseen.iter().chain([&thawed]) {
             assert!(condition::get(&status.conditions, FROZEN).is_none());
+            assert_eq!(status.freeze, None);
         }
         // After a restart, until namespaces are listed.
-        assert_eq!(frozen(&so, None, false), so);
         let unsure = frozen(&rolling, None, false);
         let shown = conditions(&unsure);
         assert!(shown.contains(&"Frozen=False/Waiting".to_owned()));
@@ -2324,17 +2358,16 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_says_whether_only_the_namespace_is_frozen() {
-        for (own, namespace, is_of_namespace) in [
-            (Some("1"), None, false),
-            (Some("1"), Some("2"), false),
-            (None, Some("2"), true),
-            (None, Some("because: x"), true),
+    fn the_status_has_the_annotations_that_freeze() {
+        for (own, of_namespace) in [
+            (Some("all"), None),
+            (Some("1"), Some("all")),
+            (None, Some("all: x")),
         ] {
-            let place = freeze::place(own, namespace);
             let frozen = Frozen {
                 freeze: Freeze::All,
-                place: place.as_deref(),
+                own,
+                of_namespace,
                 is_settled: true,
             };
             let status = next(&StatusInput {
@@ -2350,8 +2383,8 @@ mod tests {
                 refusal: None,
                 now: at(1),
             });
-            let condition = condition::get(&status.conditions, FROZEN).unwrap();
-            assert_eq!(super::is_of_namespace(condition), is_of_namespace);
+            let values = [&status.freeze, &status.namespace_freeze].map(Option::as_deref);
+            assert_eq!(values, [own, of_namespace]);
             assert_eq!(acknowledged(&status), Some(Freeze::All));
         }
     }

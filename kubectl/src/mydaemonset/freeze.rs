@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use chrono::{SecondsFormat, Utc};
 use clap::Args;
+use my_operator_mydaemonset::crd::MyDaemonSetStatus;
 use my_operator_mydaemonset::names::FREEZE_ANNOTATION;
-use my_operator_mydaemonset::status::{FROZEN, INVALID, is_migrating, is_of_namespace};
+use my_operator_mydaemonset::status::{FROZEN, INVALID, is_frozen, is_migrating};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -156,10 +157,10 @@ async fn wait(
 
 /// Whether the status is about that value of the annotation, or about none.
 fn is_acknowledged(object: &Object, value: Option<&str>) -> bool {
-    let frozen = object.condition(FROZEN);
-    match value {
-        Some(value) => frozen.is_some_and(|c| c.status == "True" && c.message.ends_with(value)),
-        None => frozen.is_none(),
+    if value.is_some() {
+        is_frozen(&object.status) && object.status.freeze.as_deref() == value
+    } else {
+        object.condition(FROZEN).is_none()
     }
 }
 
@@ -172,13 +173,18 @@ fn obstacle(object: &Object, value: Option<&str>) -> Option<&'static str> {
         Some("is being deleted: the operator does not act on it, and acknowledges nothing")
     } else if present.map(String::as_str) != value {
         Some("was frozen or thawed by another client meanwhile: see its annotation, and repeat")
-    } else if value.is_none() && object.condition(FROZEN).is_some_and(is_of_namespace) {
+    } else if value.is_none() && is_of_namespace(&object.status) {
         Some("is thawed itself, and its namespace is frozen: see the annotation of that")
     } else if object.state() == INVALID {
         Some("is invalid: the operator does not act on it, and acknowledges nothing")
     } else {
         None
     }
+}
+
+/// Whether only the namespace is frozen.
+fn is_of_namespace(status: &MyDaemonSetStatus) -> bool {
+    status.freeze.is_none() && status.namespace_freeze.is_some()
 }
 
 fn error(object: &Object, text: &str) -> String {
@@ -193,16 +199,17 @@ mod tests {
 
     #[test]
     fn only_the_answer_to_this_freeze_counts() {
-        let with = |status: &str, message: &str| {
-            let condition = json!({"type": "Frozen", "status": status, "reason": "Frozen", "message": message,
+        let with = |status: &str| {
+            let condition = json!({"type": "Frozen", "status": status, "reason": "Frozen", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            object(&json!({}), &json!({"conditions": [condition]}))
+            let status = json!({"freeze": "since 2", "conditions": [condition]});
+            object(&json!({}), &status)
         };
-        let so = with("True", "no pod that runs is deleted: since 2");
+        let so = with("True");
         assert!(is_acknowledged(&so, Some("since 2")));
         assert!(!is_acknowledged(&so, Some("since 3")));
         assert!(!is_acknowledged(&so, None));
-        let waits = with("False", "calls may still be carried out: since 2");
+        let waits = with("False");
         assert!(!is_acknowledged(&waits, Some("since 2")));
         assert!(is_acknowledged(&object(&json!({}), &json!({})), None));
     }
@@ -223,11 +230,7 @@ mod tests {
             let text = obstacle(object, value).unwrap_or_default();
             assert!(text.contains("another client"), "{text}");
         }
-        let message =
-            "no pod is created or deleted while the annotation x is on the namespace: all";
-        let condition = json!({"type": "Frozen", "status": "True", "reason": "Frozen", "message": message,
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let of_namespace = object(&json!({}), &json!({"conditions": [condition]}));
+        let of_namespace = object(&json!({}), &json!({"namespaceFreeze": "all"}));
         let text = obstacle(&of_namespace, None).unwrap_or_default();
         assert!(text.contains("its namespace is frozen"), "{text}");
         let status = json!({"observedGeneration": 3, "state": "Invalid"});

@@ -3,12 +3,12 @@
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use my_operator_mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus};
-use my_operator_mydaemonset::decide::domains::{Domains, Rank, name_in};
+use my_operator_mydaemonset::decide::domains::{Domains, Rank};
 use my_operator_mydaemonset::decide::strategy::Strategy;
 use my_operator_mydaemonset::observe::node::NodeView;
 use my_operator_mydaemonset::revision::{Content, hash};
 use my_operator_mydaemonset::status::{
-    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, ROLLING_OUT, UNAVAILABLE, canaries,
+    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, canaries,
     is_auto_paused, is_undone, resumable,
 };
 use serde::Deserialize as _;
@@ -162,20 +162,12 @@ impl Object {
         strategy.rolling_update.as_ref()?.topology_key.as_deref()
     }
 
-    /// The name of the domain whose turn it is, as the operator says.
-    pub(crate) fn turn(&self) -> Option<&str> {
-        self.topology_key()?;
-        let progressing = self.condition(PROGRESSING)?;
-        let is_rolling = progressing.reason == ROLLING_OUT;
-        name_in(&progressing.message).filter(|_| is_rolling)
-    }
-
     /// The domains, and the one of these nodes' whose turn it is.
     pub(crate) fn turn_of<'a>(
         &self,
         nodes: impl Iterator<Item = &'a NodeView>,
     ) -> Option<(Domains, Rank<'a>)> {
-        let name = self.turn()?;
+        let name = self.status.domain.as_deref()?;
         let domains = Domains::from_spec(&self.spec)?;
         let rank = domains.named(name, nodes)?;
         Some((domains, rank))

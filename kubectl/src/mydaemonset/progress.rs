@@ -6,8 +6,8 @@
 
 use my_operator_mydaemonset::status::{
     CANARY, COMPLETE, CORDONED, DEGRADED, FROZEN, MAINTENANCE, MIGRATING, OUTSIDE_WINDOW,
-    PARTITIONED, PROGRESSING, ROLLED_BACK, ROLLING_BACK, ROLLING_OUT, STALLED,
-    WAITING_FOR_APPROVAL, is_migrating,
+    PARTITIONED, PROGRESSING, ROLLED_BACK, ROLLING_BACK, STALLED, WAITING_FOR_APPROVAL,
+    is_migrating,
 };
 use wall_clock_controller::reconcile::condition::ACCEPTED;
 
@@ -160,15 +160,15 @@ fn note(object: &Object) -> Option<String> {
     let progressing = object.condition(PROGRESSING)?;
     match progressing.reason.as_str() {
         CANARY | OUTSIDE_WINDOW => Some(progressing.message.clone()),
-        ROLLING_OUT => object
-            .turn()
-            .map(|domain| format!("rolling out to {domain}")),
         WAITING_FOR_APPROVAL => {
             let [name, namespace] = [&object.name, &object.namespace];
             let command = format!("kubectl mydaemonset approve {name} -n {namespace}");
             Some(format!("waiting for approval; go on with: {command}"))
         }
-        _ => None,
+        _ => {
+            let domain = object.status.domain.as_deref()?;
+            Some(format!("rolling out to {domain}"))
+        }
     }
 }
 
@@ -393,13 +393,10 @@ mod tests {
         assert_eq!(canary.as_deref(), Some("the message"));
         let outside = note(&spec(), &status([3, 1, 3], "OutsideWindow"));
         assert_eq!(outside.as_deref(), Some("the message"));
-        let domains = json!({"image": "nginx:1.29", "updateStrategy": {"rollingUpdate": {"topologyKey": "zone"}}});
         let mut rolling = status([3, 1, 3], "RollingOut");
-        rolling["conditions"][0]["message"] =
-            json!("zone b (1 of 2): 1 of 3 nodes have revision x");
-        let domain = note(&domains, &rolling);
+        rolling["domain"] = json!("zone b");
+        let domain = note(&spec(), &rolling);
         assert_eq!(domain.as_deref(), Some("rolling out to zone b"));
-        assert_eq!(note(&spec(), &rolling), None);
         let waits = note(&spec(), &status([3, 1, 3], "WaitingForApproval")).unwrap();
         assert_eq!(
             waits,

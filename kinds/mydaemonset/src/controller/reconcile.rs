@@ -181,12 +181,13 @@ impl<'a> Reconcile<'a> {
     ) -> MyDaemonSetStatus {
         let spec = pass.spec;
         let object = self.scope.object;
-        let place = pass.frozen_at();
+        let of_namespace = pass.namespace_freeze();
         let (refusal, frozen) = {
             let memory = self.scope.memory.lock();
             let frozen = pass.frozen().map(|freeze| Frozen {
                 freeze,
-                place: place.as_deref(),
+                own: object.freeze.as_deref(),
+                of_namespace: of_namespace.as_deref(),
                 is_settled: !memory.nodes.may_break(freeze),
             });
             (memory.backoffs.reported().cloned(), frozen)

@@ -66,13 +66,6 @@ impl Domains {
     }
 }
 
-/// The name of the domain that a message about the roll-out begins with, if it does.
-pub fn name_in(message: &str) -> Option<&str> {
-    let (domain, _) = message.split_once(": ")?;
-    let (name, _) = domain.strip_suffix(')')?.split_once(" (")?;
-    Some(name)
-}
-
 /// The domain whose nodes get the newest revision now. Those of later ones are held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
@@ -191,30 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn the_domain_is_read_from_the_message_that_it_is_written_to() {
+    fn a_domain_is_found_by_its_name() {
         let domains = domains(&json!({"topologyKey": "example.com/tier"})).unwrap();
         for node in [node(Some("a")), node(None)] {
-            let (place, value) = domains.rank(&node);
-            let turn = Turn {
-                domains: Arc::new(domains.clone()),
-                place,
-                value: value.into(),
-            };
-            let of_it = turn.observed(Tally {
-                nodes: 3,
-                updated: 1,
-                ..Tally::default()
-            });
-            let message = format!("{of_it}: 5 of 9 nodes have revision x");
-            let name = name_in(&message).unwrap();
-            let nodes = [&node];
-            assert_eq!(domains.named(name, nodes.into_iter()), Some((place, value)));
-        }
-        for other in [
-            "5 of 9 nodes have revision x; not yet available on n (Terminating)",
-            "5 of 9 nodes have revision x; revision x excludes 1 node, which loses its pod (nodeSelector does not match: 1)",
-        ] {
-            assert_eq!(name_in(other), None);
+            let rank = domains.rank(&node);
+            let found = domains.named(&domains.name(rank), [&node].into_iter());
+            assert_eq!(found, Some(rank));
         }
     }
 }

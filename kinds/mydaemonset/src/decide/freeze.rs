@@ -22,16 +22,19 @@ impl Freeze {
     }
 }
 
-/// Where the annotation of a namespace is.
-pub(crate) const ON_NAMESPACE: &str = "on the namespace";
+/// What the values of the annotation on an object and on its namespace forbid together.
+pub(crate) fn of_both(own: Option<&str>, namespace: Option<&str>) -> Option<Freeze> {
+    let [own, namespace] = [own, namespace].map(|value| value.and_then(Freeze::parse));
+    own.max(namespace)
+}
 
 /// Where the annotation is that freezes, by its values on an object and on the namespace: words that end with the value,
 /// with that of the object if it has one.
 pub(crate) fn place(own: Option<&str>, namespace: Option<&str>) -> Option<String> {
     Some(match (own, namespace) {
         (Some(own), None) => format!("there: {own}"),
-        (Some(own), Some(namespace)) => format!("there, and {ON_NAMESPACE} ({namespace}): {own}"),
-        (None, namespace) => format!("{ON_NAMESPACE}: {}", namespace?),
+        (Some(own), Some(namespace)) => format!("there, and on the namespace ({namespace}): {own}"),
+        (None, namespace) => format!("on the namespace: {}", namespace?),
     })
 }
 
@@ -53,7 +56,12 @@ mod tests {
 
     #[test]
     fn of_two_freezes_the_one_that_forbids_more_holds() {
-        assert!(None < Some(Freeze::Deletions) && Freeze::Deletions < Freeze::All);
+        let (some, all) = (Some("by me"), Some("all"));
+        assert_eq!(of_both(None, None), None);
+        assert_eq!(of_both(None, some), Some(Freeze::Deletions));
+        for (own, namespace) in [(some, all), (all, some), (all, None)] {
+            assert_eq!(of_both(own, namespace), Some(Freeze::All));
+        }
     }
 
     #[test]

@@ -3,34 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AUTO_PAUSED, CANARY, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, FROZEN, LABELS_CHANGED,
-    NAME_CONFLICT, NO_ELIGIBLE_NODES, OUTSIDE_WINDOW, POD_REFUSED, REVISION_CONFLICT,
-    REVISION_REFUSED, ROLLED_BACK, ROLLING_BACK, StatusInput, WAITING_FOR_APPROVAL, count,
+    CANARY, DELETE_REFUSED, FAILED_CREATE, FAILED_DELETE, LABELS_CHANGED, NAME_CONFLICT,
+    POD_REFUSED, REVISION_CONFLICT, REVISION_REFUSED, ROLLING_BACK, StatusInput, cause_of_progress,
+    count,
 };
 use crate::cause::Cause;
 use crate::crd::WaitingNodes;
 use crate::decide::freeze::Freeze;
 use crate::decide::observed::WaitsFor;
 use crate::decide::undo::Undo;
-
-/// The reasons of Progressing for which a roll-out leaves nodes as they are.
-const HOLDS: [(&str, Cause); 8] = [
-    (AUTO_PAUSED, Cause::AutoPaused),
-    (ROLLED_BACK, Cause::RolledBack),
-    (ROLLING_BACK, Cause::RollingBack),
-    (NO_ELIGIBLE_NODES, Cause::NoEligibleNodes),
-    (FROZEN, Cause::Frozen),
-    (CANARY, Cause::Canary),
-    (WAITING_FOR_APPROVAL, Cause::WaitingForApproval),
-    (OUTSIDE_WINDOW, Cause::OutsideWindow),
-];
-
-/// The cause behind a reason of `Progressing`, if a roll-out leaves nodes as they are for it.
-pub fn cause_of_progress(reason: &str) -> Option<Cause> {
-    let mut holds = HOLDS.into_iter();
-    let hold = holds.find(|(hold, _)| *hold == reason);
-    hold.map(|(_, cause)| cause)
-}
 
 /// The cause behind a reason of `Degraded=True`, if a call is rejected or fails that a node waits for.
 pub fn cause_of_refusal(reason: &str, message: &str) -> Option<Cause> {
@@ -138,7 +119,9 @@ mod tests {
     use crate::decide::observed::Observed;
     use crate::decide::strategy::Strategy;
     use crate::decide::window::Gate;
-    use crate::status::{COMPLETE, Frozen, PAUSED, ROLLING_OUT, Refusal};
+    use crate::status::{
+        AUTO_PAUSED, COMPLETE, FROZEN, Frozen, PAUSED, ROLLED_BACK, ROLLING_OUT, Refusal,
+    };
 
     fn counted(input: &StatusInput<'_>, progress: &'static str) -> String {
         let counts = waiting(input, progress).into_iter();
@@ -219,7 +202,8 @@ mod tests {
         let frozen = |freeze| StatusInput {
             frozen: Some(Frozen {
                 freeze,
-                place: Some("by me"),
+                own: Some("by me"),
+                of_namespace: None,
                 is_settled: true,
             }),
             ..base()

@@ -13,9 +13,8 @@ use my_operator_mydaemonset::decide::placement::{Eligibility, Placement};
 use my_operator_mydaemonset::decide::strategy::Strategy;
 use my_operator_mydaemonset::names::FREEZE_ANNOTATION;
 use my_operator_mydaemonset::status::{
-    CANARY, DEGRADED, FROZEN, OUTSIDE_WINDOW, PROGRESSING, ROLLING_BACK, STOPS,
-    WAITING_FOR_DELETION, acknowledged, canaries, cause_of_progress, cause_of_refusal,
-    is_migrating,
+    CANARY, DEGRADED, FROZEN, OUTSIDE_WINDOW, PROGRESSING, ROLLING_BACK, WAITING_FOR_DELETION,
+    acknowledged, canaries, cause_of_progress, cause_of_refusal, is_migrating, is_stop,
 };
 use serde::Serialize;
 use wall_clock_controller::reconcile::condition::{ACCEPTED, Condition};
@@ -371,7 +370,7 @@ impl<'a> Judge<'a> {
         let said = acknowledged(&object.status);
         // These would leave a node that is behind as it is without a freeze, too.
         let applies = match old {
-            Some(_) => new.is_some() || !STOPS.contains(&object.progress()),
+            Some(_) => new.is_some() || !is_stop(object.progress()),
             None => on_node.pods.is_empty() && [asked, said].contains(&Some(Freeze::All)),
         };
         let since = Some(frozen.last_transition_time);

@@ -126,6 +126,7 @@ impl Scene {
     /// That a user has frozen the object with this value of the annotation, and that the operator says so.
     fn frozen(&mut self, value: &str) {
         self.annotations = json!({FREEZE_ANNOTATION: value});
+        self.status["freeze"] = json!(value);
         self.condition("Frozen", "True", "Frozen", value);
     }
 
@@ -359,8 +360,8 @@ const CASES: &[(Cause, Injection)] = &[
     }),
     (Cause::Frozen, |scene| scene.frozen("all since 1")),
     (Cause::Frozen, |scene| {
-        let message = "no pod is created or deleted while the annotation is on the namespace: all";
-        scene.condition("Frozen", "True", "Frozen", message);
+        scene.status["namespaceFreeze"] = json!("all");
+        scene.condition("Frozen", "True", "Frozen", "frozen");
     }),
     // Missing pods are made.
     (Cause::Undetermined, |scene| scene.frozen("since 1")),
@@ -401,8 +402,7 @@ const CASES: &[(Cause, Injection)] = &[
     (Cause::Domain, |scene| {
         let rolling = json!({"topologyKey": "tier", "order": ["test"]});
         scene.spec["updateStrategy"] = json!({"rollingUpdate": rolling});
-        let words = "tier test (0 of 1): 0 of 2 nodes have revision x";
-        scene.condition("Progressing", "True", "RollingOut", words);
+        scene.status["domain"] = json!("tier test");
         scene.node("m");
         scene.nodes[1]["metadata"]["labels"] = json!({"tier": "test"});
         scene.pod("m", NEW, ready());
