@@ -83,6 +83,15 @@ impl Findings {
         self.fault(Fault::invalid(field, value, &detail));
     }
 
+    /// Rejects a list that is too long. Returns whether its items are to be looked at.
+    pub fn check_count(&mut self, field: &str, count: usize, most: usize) -> bool {
+        if count > most {
+            let detail = format!("must have at most {most} items");
+            self.fault(Fault::invalid(field, count, &detail));
+        }
+        count <= most
+    }
+
     /// Adds the result of other rules for the same object.
     pub fn extend(&mut self, other: Self) {
         other.faults.into_iter().for_each(|fault| self.fault(fault));

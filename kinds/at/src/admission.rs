@@ -241,13 +241,8 @@ fn check_shell(spec: &AtSpec, findings: &mut Findings) {
             "spec.shell",
             "give 1 to 8 items, such as [\"sh\", \"-c\"]",
         ));
-    } else if shell.len() > MAX_SHELL_ITEMS {
-        findings.fault(Fault::invalid(
-            "spec.shell",
-            shell.len(),
-            "must have at most 8 items",
-        ));
     }
+    findings.check_count("spec.shell", shell.len(), MAX_SHELL_ITEMS);
     for (i, item) in shell.iter().take(MAX_SHELL_ITEMS).enumerate() {
         let field = format!("spec.shell[{i}]");
         if i == 0 && item.trim().is_empty() {

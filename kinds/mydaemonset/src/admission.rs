@@ -311,9 +311,7 @@ fn check_domains(rolling: &RollingUpdate, findings: &mut Findings) {
             "these are values of the label topologyKey, which is missing",
         )),
     }
-    if order.len() > MAX_ORDER {
-        let detail = format!("may have at most {MAX_ORDER} values");
-        findings.fault(Fault::forbidden(at, &detail));
+    if !findings.check_count(&at, order.len(), MAX_ORDER) {
         return;
     }
     for (i, value) in order.iter().enumerate() {
@@ -647,7 +645,7 @@ mod tests {
             ),
             (
                 rolling(json!({"topologyKey": "tier", "order": vec!["a"; 101]})),
-                format!("{at}.order: Forbidden: may have at most 100 values"),
+                format!("{at}.order: Invalid value: 101: must have at most 100 items"),
             ),
             (
                 rolling(json!({"order": ["a"]})),

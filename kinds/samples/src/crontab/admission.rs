@@ -74,9 +74,7 @@ fn check_cron_spec(text: &str, findings: &mut Findings) {
 
 fn check_command(items: &[String], findings: &mut Findings) {
     const FIELD: &str = "spec.command";
-    if items.len() > MAX_ITEMS {
-        let detail = format!("must have at most {MAX_ITEMS} items");
-        findings.fault(Fault::invalid(FIELD, items.len(), &detail));
+    if !findings.check_count(FIELD, items.len(), MAX_ITEMS) {
         return;
     }
     if items.first().is_some_and(String::is_empty) {

@@ -86,11 +86,7 @@ pub(crate) fn check_value(at: &str, value: &str, findings: &mut Findings) {
 
 /// Judges labels that nodes must have.
 pub(crate) fn check_labels(at: &str, labels: &BTreeMap<String, String>, findings: &mut Findings) {
-    if labels.len() > MAX_SIZE {
-        findings.fault(Fault::forbidden(
-            at,
-            &format!("may have at most {MAX_SIZE} labels"),
-        ));
+    if !findings.check_count(at, labels.len(), MAX_SIZE) {
         return;
     }
     for (key, value) in labels {

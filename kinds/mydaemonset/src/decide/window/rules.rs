@@ -20,9 +20,7 @@ const DURATION: RangeInclusive<i64> = 60..=604_800;
 
 /// Judges the windows of a spec.
 pub(crate) fn check(field: &str, windows: &[Window], findings: &mut Findings) {
-    if windows.len() > MAX_WINDOWS {
-        let detail = format!("must have at most {MAX_WINDOWS} items");
-        findings.fault(Fault::invalid(field, windows.len(), &detail));
+    if !findings.check_count(field, windows.len(), MAX_WINDOWS) {
         return;
     }
     for (i, window) in windows.iter().enumerate() {
@@ -75,9 +73,7 @@ fn check_duration(field: &str, text: Option<&str>, findings: &mut Findings) {
 }
 
 fn check_dates(field: &str, dates: &[String], findings: &mut Findings) {
-    if dates.len() > MAX_DATES {
-        let detail = format!("must have at most {MAX_DATES} items");
-        findings.fault(Fault::invalid(field, dates.len(), &detail));
+    if !findings.check_count(field, dates.len(), MAX_DATES) {
         return;
     }
     let mut seen = BTreeSet::new();
