@@ -134,7 +134,7 @@ fn states(description: &str) -> BTreeSet<&str> {
     words
         .split(", ")
         .filter(|word| !word.starts_with("Rolling "))
-        .chain(stands())
+        .chain(stands().collect::<Vec<&str>>())
         .chain([COMPLETE])
         .collect()
 }

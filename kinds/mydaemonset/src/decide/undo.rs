@@ -13,6 +13,16 @@ pub(crate) enum Undo<'a> {
     To(&'a str),
 }
 
+impl<'a> Undo<'a> {
+    /// The revision that they go back to, if they do.
+    pub(crate) fn back(self) -> Option<&'a str> {
+        match self {
+            Self::To(target) => Some(target),
+            Self::No | Self::IfItFails(_) => None,
+        }
+    }
+}
+
 /// The revision that the pods go back to should `update` fail: that of the last roll-out that was completed, as long as
 /// it is kept. None has to be tried a second time, so there is no other choice if that one fails as well.
 pub(crate) fn target<'a>(

@@ -112,13 +112,12 @@ fn hold_of(input: &StatusInput<'_>, progress: &str) -> Cause {
 
 #[cfg(test)]
 mod tests {
-    use chrono::DateTime;
-
     use super::*;
-    use crate::crd::{MyDaemonSetSpec, MyDaemonSetStatus};
+    use crate::crd::MyDaemonSetStatus;
     use crate::decide::observed::Observed;
     use crate::decide::strategy::Strategy;
     use crate::decide::window::Gate;
+    use crate::status::tests::input;
     use crate::status::{
         AUTO_PAUSED, COMPLETE, FROZEN, Frozen, PAUSED, ROLLED_BACK, ROLLING_OUT, Refusal,
     };
@@ -146,20 +145,7 @@ mod tests {
             ..Observed::default()
         };
         let previous = MyDaemonSetStatus::default();
-        let strategy = Strategy::from_spec(&MyDaemonSetSpec::default());
-        let base = || StatusInput {
-            previous: &previous,
-            generation: Some(1),
-            observed: &observed,
-            strategy,
-            update: "new",
-            undo: Undo::No,
-            frozen: None,
-            current: "old",
-            stored: true,
-            refusal: None,
-            now: DateTime::default(),
-        };
+        let base = || input(&previous, &observed);
         let rolling = "Cordoned 1, Domain 1, WaitingTurn 3, Undetermined 1";
         for progress in [ROLLING_OUT, COMPLETE] {
             assert_eq!(counted(&base(), progress), rolling);
@@ -170,7 +156,7 @@ mod tests {
             strategy: Strategy {
                 partition,
                 paused,
-                ..strategy
+                ..base().strategy
             },
             ..base()
         };

@@ -30,13 +30,14 @@ use super::observed::{ByCause, Excluded, Named, Observed, WaitsFor};
 use super::placement::Placement;
 use super::rollout::{RolloutState, in_turn};
 use super::strategy::{Amount, AutoPause, Strategy};
-use super::undo::{self, Undo};
+use super::undo;
 use super::window::{self, Gate, Window};
 use crate::cause::Cause;
 use crate::crd::{FailedNode, MyDaemonSetStatus};
 use crate::observe::node::{NodeView, Taint};
 use crate::observe::pod::PodView;
 use crate::observe::predecessor::Predecessor;
+use crate::status::tests::input;
 use crate::status::{self, PROGRESSING, StatusInput};
 use my_operator_kind::template::PodTemplate;
 
@@ -1292,17 +1293,10 @@ fn after_the_end(world: &World) -> (String, String) {
     let observed = world.decide().observed;
     let status = |previous: &MyDaemonSetStatus, observed: &Observed| {
         status::next(&StatusInput {
-            previous,
-            generation: Some(1),
-            observed,
             strategy: world.strategy,
             update: world.update,
-            undo: Undo::No,
-            frozen: None,
             current: world.update,
-            stored: true,
-            refusal: None,
-            now: at(NOW),
+            ..input(previous, observed)
         })
     };
     let complete = Observed {
