@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use admission_rules::text::cut;
 use my_operator_mydaemonset::names::APP;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
@@ -122,8 +123,8 @@ pub(super) fn take(object: &Value, place: Place, wanted: Option<&str>) -> Result
     let Some((mut spec, metadata)) = template(object, place) else {
         return Err("has no pod template".to_owned());
     };
-    let containers = objects(spec.remove("containers"), "containers")?;
-    let mut init = objects(spec.remove("initContainers"), "initContainers")?;
+    let containers: Vec<Fields> = list(spec.remove("containers"), "containers")?;
+    let mut init: Vec<Fields> = list(spec.remove("initContainers"), "initContainers")?;
     let default = metadata["annotations"][DEFAULT_CONTAINER].as_str();
     let (mut main, left_out) = choose(containers, wanted, default)?;
     let name = text(&main, "name").to_owned();
@@ -283,15 +284,8 @@ fn listed(names: &[String]) -> String {
 
 /// Takes out the command and the arguments; none without a command, as only the image knows what the arguments are for.
 fn words(main: &mut Fields) -> Result<Vec<String>, String> {
-    let mut strings = |field: &str| {
-        let items = list(main.remove(field), field)?.into_iter();
-        let strings = items.map(|item| match item {
-            Value::String(text) => Ok(text),
-            _ => Err(unreadable(field)),
-        });
-        strings.collect::<Result<Vec<String>, String>>()
-    };
-    let (mut words, args) = (strings("command")?, strings("args")?);
+    let mut words: Vec<String> = list(main.remove("command"), "command")?;
+    let args: Vec<String> = list(main.remove("args"), "args")?;
     if !words.is_empty() {
         words.extend(args);
     }
@@ -322,7 +316,7 @@ fn clean(main: &mut Fields, init: &mut [Fields], on_host: bool) -> Result<(), St
 
 /// The pods of the object have the ports of the node. Probes and hooks know a port by its name, so that it stays.
 fn clean_ports(container: &mut Fields, on_host: bool) -> Result<(), String> {
-    let mut ports = list(container.remove("ports"), "ports")?;
+    let mut ports: Vec<Value> = list(container.remove("ports"), "ports")?;
     if on_host {
         ports.retain(|port| is_named(container, &port["name"]));
     }
@@ -395,7 +389,7 @@ fn keep_mounted<'a>(
     containers: impl Iterator<Item = &'a Fields>,
     object: &Value,
 ) -> Result<(), String> {
-    let mut volumes = list(spec.remove("volumes"), "volumes")?;
+    let mut volumes: Vec<Value> = list(spec.remove("volumes"), "volumes")?;
     let name = |it: &Value| it["name"].as_str().unwrap_or_default().to_owned();
     let known: BTreeSet<String> = volumes.iter().map(name).collect();
     let mut used = BTreeSet::new();
@@ -490,21 +484,12 @@ fn unreadable(field: &str) -> String {
     format!("has {field} that cannot be read")
 }
 
-fn list(value: Option<Value>, field: &str) -> Result<Vec<Value>, String> {
-    match value {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(items)) => Ok(items),
-        Some(_) => Err(unreadable(field)),
-    }
-}
-
-fn objects(value: Option<Value>, field: &str) -> Result<Vec<Fields>, String> {
-    let items = list(value, field)?.into_iter();
-    let objects = items.map(|item| match item {
-        Value::Object(fields) => Ok(fields),
-        _ => Err(unreadable(field)),
-    });
-    objects.collect()
+/// The items of a list, which may be absent.
+fn list<T: DeserializeOwned>(value: Option<Value>, field: &str) -> Result<Vec<T>, String> {
+    let items: Result<Option<Vec<T>>, _> = serde_json::from_value(value.unwrap_or_default());
+    items
+        .map(Option::unwrap_or_default)
+        .map_err(|_| unreadable(field))
 }
 
 fn text<'a>(fields: &'a Fields, field: &str) -> &'a str {

@@ -5,7 +5,6 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use my_operator_mydaemonset::names::NAME_LABEL;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::edit;
 use super::history::{Revision, history};
@@ -71,22 +70,6 @@ pub(super) fn deleted() -> Failure {
     Failure::Message("object has been deleted".to_owned())
 }
 
-/// Merges fields into an object, whatever its namespace is.
-pub(super) async fn merge(
-    connection: &Connection,
-    object: &Object,
-    fields: &Value,
-) -> Result<(), Failure> {
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
-    let api = within(connection, &object.namespace);
-    let fields = Patch::Merge(fields);
-    let merged = api.patch(&object.name, &params, &fields);
-    connection.answer(merged).await.map(drop)
-}
-
 /// The revisions of an object, the oldest first.
 pub(super) async fn revisions(
     connection: &Connection,
@@ -142,10 +125,10 @@ where
     }
 }
 
-/// Sends a patch, or has it tried out only; returns the object as it is then.
+/// Sends a patch, or has it tried out only; returns the object as it is then. Its namespace may be another.
 pub(super) async fn patch(
     connection: &Connection,
-    name: &str,
+    object: &Object,
     patch: &edit::Patch,
     dry_run: bool,
 ) -> Result<DynamicObject, Failure> {
@@ -154,7 +137,7 @@ pub(super) async fn patch(
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    let api = api(connection);
+    let (api, name) = (within(connection, &object.namespace), &object.name);
     let patched = match patch {
         edit::Patch::Merge(fields) => api.patch(name, &params, &Patch::Merge(fields)).await,
         edit::Patch::Json(operations) => {

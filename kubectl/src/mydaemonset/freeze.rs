@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::cluster;
+use super::edit::Patch;
 use super::object::{Object, RESOURCE};
 use super::rollout::{full_name, named, reported};
 use crate::connection::{Connection, Failure};
@@ -124,8 +125,9 @@ async fn annotate(
         let text = "is changing hands: see kubectl mydaemonset migrate";
         return Err(Failure::Message(error(object, text)));
     }
-    let patch = patch(object, value);
-    cluster::merge(connection, object, &patch).await
+    let patch = Patch::Merge(patch(object, value));
+    let patched = cluster::patch(connection, object, &patch, false).await;
+    patched.map(drop)
 }
 
 /// Waits until the operator acknowledges the change, and says so.

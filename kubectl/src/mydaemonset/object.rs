@@ -9,7 +9,7 @@ use my_operator_mydaemonset::observe::node::NodeView;
 use my_operator_mydaemonset::revision::{Content, hash};
 use my_operator_mydaemonset::status::{
     AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, canaries,
-    is_auto_paused, is_undone, resumable,
+    is_auto_paused, is_undone, progress_of, resumable,
 };
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -87,10 +87,14 @@ impl Object {
         condition::get(&self.status.conditions, type_)
     }
 
+    /// The same, if it is so.
+    pub(crate) fn holds(&self, type_: &str) -> Option<&Condition> {
+        self.condition(type_).filter(|c| c.status == "True")
+    }
+
     /// The reason of the condition `Progressing`; empty if there is none.
     pub(crate) fn progress(&self) -> &str {
-        self.condition(PROGRESSING)
-            .map_or("", |c| c.reason.as_str())
+        progress_of(&self.status)
     }
 
     /// Whether the status is about the present spec.
@@ -190,10 +194,7 @@ impl Object {
 
     /// Whether it goes back to the revision of the last roll-out that was completed, and is not there yet.
     pub(crate) fn goes_back(&self) -> bool {
-        let is_rolling = || {
-            self.condition(PROGRESSING)
-                .is_some_and(|c| c.status == "True")
-        };
+        let is_rolling = || self.holds(PROGRESSING).is_some();
         let is_last = self.complete_revisions().next() == Some(&self.revision());
         is_last && !self.strategy().on_delete && (!self.is_observed() || is_rolling())
     }

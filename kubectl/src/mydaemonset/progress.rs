@@ -61,6 +61,11 @@ pub(crate) fn progress(
         is_done: true,
         note: paused(object),
     };
+    let to_finish = |what: &str| {
+        let text = format!("Waiting for daemon set {name:?} rollout to finish: {what}...");
+        waiting(text)
+    };
+    let some = format!("{updated} out of {desired} new pods have been updated");
     Ok(match object.progress() {
         COMPLETE | CORDONED | MAINTENANCE if available < desired || updated < desired => {
             done(format!(
@@ -70,77 +75,46 @@ pub(crate) fn progress(
         COMPLETE | CORDONED | MAINTENANCE => {
             done(format!("daemon set {name:?} successfully rolled out"))
         }
-        PARTITIONED if is_degraded(object) => waiting(format!(
+        PARTITIONED if object.holds(DEGRADED).is_some() => waiting(format!(
             "Waiting for partitioned roll out to finish: {updated} new pods have been updated, and pods fail..."
         )),
         PARTITIONED => done(format!(
             "partitioned roll out complete: {updated} new pods have been updated..."
         )),
-        MIGRATING => waiting(format!(
-            "Waiting for daemon set {name:?} rollout to finish: its pods are changing hands..."
-        )),
-        CANARY => waiting(format!(
-            "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and are tried as canaries..."
-        )),
-        OUTSIDE_WINDOW => waiting(format!(
-            "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and no window is open..."
-        )),
-        WAITING_FOR_APPROVAL => waiting(format!(
-            "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated, and wait for approval..."
-        )),
         ROLLING_BACK => waiting(format!(
             "Waiting for daemon set {name:?} to go back: its newest revision failed..."
         )),
-        _ if updated < desired => waiting(format!(
-            "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated..."
+        MIGRATING => to_finish("its pods are changing hands"),
+        CANARY => to_finish(&format!("{some}, and are tried as canaries")),
+        OUTSIDE_WINDOW => to_finish(&format!("{some}, and no window is open")),
+        WAITING_FOR_APPROVAL => to_finish(&format!("{some}, and wait for approval")),
+        _ if updated < desired => to_finish(&some),
+        _ if available < desired => to_finish(&format!(
+            "{available} of {desired} updated pods are available"
         )),
-        _ if available < desired => waiting(format!(
-            "Waiting for daemon set {name:?} rollout to finish: {available} of {desired} updated pods are available..."
-        )),
-        _ => waiting(format!(
-            "Waiting for daemon set {name:?} rollout to finish: old pods are pending termination..."
-        )),
+        _ => to_finish("old pods are pending termination"),
     })
 }
 
 /// Why the roll-out does not go on until a user acts.
 fn failure(object: &Object) -> Option<String> {
     let name = &object.name;
-    let message = |type_| object.condition(type_).map_or("", |c| c.message.as_str());
-    let is_true = |type_| object.condition(type_).is_some_and(|c| c.status == "True");
-    if object
-        .condition(ACCEPTED)
-        .is_some_and(|c| c.status == "False")
-    {
-        return Some(format!(
-            "{RESOURCE} {name:?} is invalid: {}",
-            message(ACCEPTED)
-        ));
-    }
-    if object.is_auto_paused() {
-        return Some(format!(
-            "daemon set {name:?} stopped by itself: {}",
-            message(PROGRESSING)
-        ));
-    }
-    if object.progress() == ROLLED_BACK {
-        return Some(format!(
-            "daemon set {name:?} went back by itself: {}",
-            message(PROGRESSING)
-        ));
-    }
-    if is_true(STALLED) {
-        return Some(format!(
-            "daemon set {name:?} cannot be rolled out: {}",
-            message(STALLED)
-        ));
-    }
-    None
-}
-
-fn is_degraded(object: &Object) -> bool {
-    let degraded = object.condition(DEGRADED);
-    degraded.is_some_and(|c| c.status == "True")
+    let accepted = object.condition(ACCEPTED);
+    let (what, condition) = if accepted.is_some_and(|c| c.status == "False") {
+        (format!("{RESOURCE} {name:?} is invalid"), accepted)
+    } else if object.is_auto_paused() {
+        let what = format!("daemon set {name:?} stopped by itself");
+        (what, object.condition(PROGRESSING))
+    } else if object.progress() == ROLLED_BACK {
+        let what = format!("daemon set {name:?} went back by itself");
+        (what, object.condition(PROGRESSING))
+    } else {
+        let stalled = object.holds(STALLED)?;
+        let what = format!("daemon set {name:?} cannot be rolled out");
+        (what, Some(stalled))
+    };
+    let message = condition.map_or("", |c| c.message.as_str());
+    Some(format!("{what}: {message}"))
 }
 
 fn note(object: &Object) -> Option<String> {
@@ -148,13 +122,13 @@ fn note(object: &Object) -> Option<String> {
         let condition = object.condition(PROGRESSING)?;
         return Some(condition.message.clone());
     }
-    if let Some(frozen) = object.condition(FROZEN).filter(|c| c.status == "True") {
+    if let Some(frozen) = object.holds(FROZEN) {
         return Some(frozen.message.clone());
     }
     if let Some(paused) = paused(object) {
         return Some(paused);
     }
-    if let Some(degraded) = object.condition(DEGRADED).filter(|c| c.status == "True") {
+    if let Some(degraded) = object.holds(DEGRADED) {
         return Some(format!("{}: {}", degraded.reason, degraded.message));
     }
     let progressing = object.condition(PROGRESSING)?;
@@ -173,7 +147,7 @@ fn note(object: &Object) -> Option<String> {
 }
 
 /// That a user paused it, if so: also after a roll-out, since the next one will wait.
-fn paused(object: &Object) -> Option<String> {
+pub(super) fn paused(object: &Object) -> Option<String> {
     let (name, namespace) = (&object.name, &object.namespace);
     object.strategy().paused.then(|| {
         format!("paused; go on with: kubectl mydaemonset rollout resume {name} -n {namespace}")

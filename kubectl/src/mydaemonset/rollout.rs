@@ -16,7 +16,7 @@ use super::diff::diff;
 use super::edit::{self, Edit, Patch};
 use super::history::{self, Replaced, Revision};
 use super::object::{Object, parse_name};
-use super::progress::progress;
+use super::progress::{paused, progress};
 use super::view;
 use crate::connection::{Connection, Failure};
 use crate::flags::natural;
@@ -140,14 +140,20 @@ impl Verb {
         match self {
             Self::Status(status) => status.run(connection).await,
             Self::History(history) => history.run(connection).await,
-            Self::Undo(undo) => undo.run(connection).await,
+            Self::Undo(undo) => {
+                let back = async |name: &str| undo.undo(connection, name).await;
+                undo.write.each(back).await
+            }
             Self::Pause(write) => write.run(connection, edit::pause).await,
             Self::Approve(write) => write.run(connection, edit::approve).await,
             Self::Restart(write) => {
                 let restart = |object: &Object| edit::restart(object, Utc::now());
                 write.run(connection, restart).await
             }
-            Self::Resume(resume) => resume.run(connection).await,
+            Self::Resume(resume) => {
+                let on = async |name: &str| resume.resume(connection, name).await;
+                resume.write.each(on).await
+            }
             Self::Partition(partition) => {
                 let object = cluster::get(connection, &named(&partition.name)?).await?;
                 let edit = edit::partition(&object, partition.nodes).map_err(Failure::Message)?;
@@ -321,20 +327,25 @@ pub(super) fn full_name(name: &str) -> String {
 }
 
 impl Change {
-    /// Makes a change to each object. A failure does not keep the others from theirs.
+    /// Makes a change to each object.
     async fn run(
         &self,
         connection: &Connection,
         edit: impl Fn(&Object) -> Result<Edit, String>,
     ) -> Result<u8, Failure> {
+        let change = async |name: &str| {
+            let object = cluster::get(connection, &named(name)?).await?;
+            let edit = edit(&object).map_err(Failure::Message)?;
+            self.how.apply(connection, &object, &edit).await
+        };
+        self.each(change).await
+    }
+
+    /// Does something to each object. A failure does not keep the others from theirs.
+    async fn each(&self, change: impl AsyncFn(&str) -> Result<(), Failure>) -> Result<u8, Failure> {
         let mut code = 0;
         for name in &self.names {
-            let changed = async {
-                let object = cluster::get(connection, &named(name)?).await?;
-                let edit = edit(&object).map_err(Failure::Message)?;
-                self.how.apply(connection, &object, &edit).await
-            };
-            code = code.max(reported(changed.await)?);
+            code = code.max(reported(change(name.as_str()).await)?);
         }
         Ok(code)
     }
@@ -353,14 +364,6 @@ pub(super) fn reported(result: Result<(), Failure>) -> Result<u8, Failure> {
 }
 
 impl Undo {
-    async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        let mut code = 0;
-        for name in &self.write.names {
-            code = code.max(reported(self.undo(connection, name).await)?);
-        }
-        Ok(code)
-    }
-
     async fn undo(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
         let (name, mut attempt, mut warned) = (named(name)?, 1, None);
         loop {
@@ -388,9 +391,8 @@ fn hint_at_what_holds(object: &Object) -> io::Result<()> {
     let strategy = object.strategy();
     let [name, namespace] = [&object.name, &object.namespace].map(|text| harmless(text));
     let mut err = io::stderr();
-    if strategy.paused {
-        let command = format!("kubectl mydaemonset rollout resume {name} -n {namespace}");
-        writeln!(err, "paused; go on with: {command}")?;
+    if let Some(paused) = paused(object) {
+        writeln!(err, "{}", harmless(&paused))?;
     }
     if strategy.partition > 0 {
         let count = strategy.partition;
@@ -424,14 +426,6 @@ impl Undo {
 }
 
 impl Resume {
-    async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        let mut code = 0;
-        for name in &self.write.names {
-            code = code.max(reported(self.resume(connection, name).await)?);
-        }
-        Ok(code)
-    }
-
     async fn resume(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
         let object = cluster::get(connection, &named(name)?).await?;
         let edit = edit::resume(&object).map_err(Failure::Message)?;
@@ -477,7 +471,7 @@ impl How {
             (Some(patch), DryRun::Client) => patched(&object.raw, patch)?,
             (Some(patch), dry_run) => {
                 let dry_run = dry_run == DryRun::Server;
-                cluster::patch(connection, &object.name, patch, dry_run).await?
+                cluster::patch(connection, object, patch, dry_run).await?
             }
         };
         let mut out = io::stdout();
