@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use kube::api::{ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, Error, ResourceExt as _};
-use my_operator::kinds::at::crd::{At, AtSpec};
+use my_operator_at::crd::{At, AtSpec};
 use tokio::time::timeout;
 
 /// The label by which this program finds its Ats again.

@@ -57,7 +57,7 @@ fn is_test(attrs: &[Attribute]) -> bool {
 
 /// Whether others see what the attribute does.
 fn is_kept(attr: &Attribute) -> bool {
-    let kept = ["cfg", "derive", "non_exhaustive", "repr"];
+    let kept = ["cfg", "cfg_attr", "derive", "non_exhaustive", "repr"];
     kept.iter().any(|name| attr.path().is_ident(name))
 }
 
