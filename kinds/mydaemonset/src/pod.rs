@@ -4,10 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::decide::decision::Create;
 use super::decide::placement::daemon_tolerations;
-use super::names::{
-    APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, PREDECESSOR_ANNOTATION, REVISION_LABEL,
-};
-use super::revision::Content;
+use super::names::{ATTEMPT_ANNOTATION, NAME_LABEL, Owner, PREDECESSOR_ANNOTATION, REVISION_LABEL};
+use super::revision::{Content, add_app};
 use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
@@ -53,7 +51,10 @@ fn build(owner: Owner<'_>, create: &Create, name: &str, content: &Content) -> Va
     }
     let mut spec = template.and_then(|t| t.spec()).cloned().unwrap_or_default();
     add_tolerations(&mut spec);
-    add_app(&mut spec, content.image.as_deref());
+    let mut containers = take_array(&mut spec, "containers");
+    let image = content.image.as_deref().unwrap_or_default();
+    add_app(&mut containers, &image.into());
+    spec.insert("containers".to_owned(), containers.into());
     spec.insert("nodeName".to_owned(), create.node.as_str().into());
     json!({
         "apiVersion": "v1",
@@ -91,26 +92,6 @@ fn add_tolerations(spec: &mut Map<String, Value>) {
         }
     }
     spec.insert("tolerations".to_owned(), tolerations.into());
-}
-
-/// Sets the image of the container `app`, and adds the container if there is none.
-fn add_app(spec: &mut Map<String, Value>, image: Option<&str>) {
-    let image = Value::from(image.unwrap_or_default());
-    let mut containers = take_array(spec, "containers");
-    let app = containers
-        .iter_mut()
-        .find(|c| c.get("name").and_then(Value::as_str) == Some(APP))
-        .and_then(Value::as_object_mut);
-    match app {
-        None => containers.insert(0, json!({"name": APP, "image": image})),
-        Some(app) => {
-            let own = app.get("image").and_then(Value::as_str).unwrap_or_default();
-            if own.is_empty() {
-                app.insert("image".to_owned(), image);
-            }
-        }
-    }
-    spec.insert("containers".to_owned(), containers.into());
 }
 
 /// Takes out the array of that name, empty if there is none. The rules reject anything but an array.

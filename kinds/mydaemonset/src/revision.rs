@@ -79,6 +79,17 @@ impl Content {
     }
 }
 
+/// Sets the image of the container `app`, unless it has its own, and adds the container if there is none.
+pub fn add_app(containers: &mut Vec<Value>, image: &Value) {
+    match containers.iter_mut().find(|it| it["name"] == APP) {
+        None => containers.insert(0, json!({"name": APP, "image": image})),
+        Some(app) if app["image"].as_str().is_none_or(str::is_empty) => {
+            app["image"] = image.clone();
+        }
+        Some(_) => {}
+    }
+}
+
 /// The length of the hash that names a revision.
 pub(crate) const HASH_LEN: usize = 10;
 

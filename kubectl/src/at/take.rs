@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use admission_rules::text::cut;
-use my_operator_mydaemonset::names::APP;
+use my_operator_mydaemonset::revision;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
@@ -94,7 +94,7 @@ pub(super) enum Place {
     Pod,
     /// `spec.template`.
     Template,
-    /// The same, and the image of the container [`APP`] is `spec.image`.
+    /// The same, and the image of the container `app` is `spec.image`.
     MyDaemonSet,
     /// `spec.template` of a Job.
     Job,
@@ -243,15 +243,8 @@ fn add_app(spec: &mut Fields, image: &Value) {
     if containers.is_null() {
         *containers = json!([]);
     }
-    let Some(containers) = containers.as_array_mut() else {
-        return;
-    };
-    match containers.iter_mut().find(|it| it["name"] == APP) {
-        None => containers.insert(0, json!({"name": APP, "image": image})),
-        Some(app) if app["image"].as_str().is_none_or(str::is_empty) => {
-            app["image"] = image.clone();
-        }
-        Some(_) => {}
+    if let Some(containers) = containers.as_array_mut() {
+        revision::add_app(containers, image);
     }
 }
 

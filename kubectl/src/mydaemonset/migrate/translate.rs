@@ -7,7 +7,7 @@ use kube::core::{Selector, SelectorExt as _};
 use my_operator_mydaemonset::crd::MyDaemonSetSpec;
 use my_operator_mydaemonset::decide::strategy::Strategy;
 use my_operator_mydaemonset::names::{APP, MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
-use my_operator_mydaemonset::revision::Content;
+use my_operator_mydaemonset::revision::{Content, add_app};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
@@ -225,11 +225,7 @@ fn put_image(
     let Some(containers) = containers.as_array_mut() else {
         return Err("spec.template.spec.containers is not a list".to_owned());
     };
-    match containers.iter_mut().find(|it| it["name"] == APP) {
-        None => containers.insert(0, json!({"name": APP, "image": image})),
-        Some(app) if text(&app["image"]).is_empty() => *member(app, &["image"]) = image.clone(),
-        Some(_) => {}
-    }
+    add_app(containers, image);
     changes.push(format!(
         "spec.image moves to the container {APP:?} of the template"
     ));
