@@ -739,15 +739,12 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
         (ON_DELETE, "a node gets it when its pod is deleted")
     } else if strategy.paused {
         (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
-    } else if input.is_frozen().is_none() {
-        // What was said before holds, except for a window: that is known.
-        let (reason, ..) = was_held?;
-        if reason == OUTSIDE_WINDOW {
-            return outside_window(input);
-        }
-        return Some(State::of(false, reason, before?.message.clone()));
     } else if observed.gate.is_closed {
-        return outside_window(input);
+        return Some(outside_window(input));
+    } else if input.is_frozen().is_none() {
+        // What was said before holds, but that a window was closed: one is open.
+        let (reason, ..) = was_held.filter(|(reason, ..)| *reason != OUTSIDE_WINDOW)?;
+        return Some(State::of(false, reason, before?.message.clone()));
     } else if strategy.partition > 0 {
         (
             PARTITIONED,
@@ -766,10 +763,9 @@ fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
 }
 
 /// The state while no window is open: how many nodes wait for the next one, and when it opens.
-fn outside_window(input: &StatusInput<'_>) -> Option<State> {
-    let gate = input.observed.gate;
+fn outside_window(input: &StatusInput<'_>) -> State {
     let waiting = waiting_for(input.observed, input.target());
-    let opens = match gate.until {
+    let opens = match input.observed.gate.until {
         Some(at) => {
             let at = at.to_rfc3339_opts(SecondsFormat::Secs, true);
             format!("the next opens at {at}")
@@ -777,8 +773,7 @@ fn outside_window(input: &StatusInput<'_>) -> Option<State> {
         None => "none opens within five years".to_owned(),
     };
     let text = format!("{waiting}: no window is open; {opens}");
-    gate.is_closed
-        .then(|| State::of(true, OUTSIDE_WINDOW, text))
+    State::of(true, OUTSIDE_WINDOW, text)
 }
 
 /// How many nodes wait for the revision, and how many lose their pod to it.
@@ -973,7 +968,7 @@ pub(crate) fn has_passed_canary(status: &MyDaemonSetStatus, update: &str) -> boo
 }
 
 /// Whether that revision is to reach all nodes at once.
-pub(crate) fn needs_no_canary(status: &MyDaemonSetStatus, update: &str) -> bool {
+pub fn needs_no_canary(status: &MyDaemonSetStatus, update: &str) -> bool {
     has_passed_canary(status, update) || was_completed(status, update)
 }
 

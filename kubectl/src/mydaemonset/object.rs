@@ -2,14 +2,16 @@
 
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use my_operator_mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus};
+use my_operator_mydaemonset::crd::{
+    MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate,
+};
 use my_operator_mydaemonset::decide::domains::{Domains, Rank};
 use my_operator_mydaemonset::decide::strategy::Strategy;
 use my_operator_mydaemonset::observe::node::NodeView;
 use my_operator_mydaemonset::revision::{Content, hash};
 use my_operator_mydaemonset::status::{
     AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, canaries,
-    is_auto_paused, is_undone, progress_of, resumable,
+    is_auto_paused, is_undone, needs_no_canary, progress_of, resumable,
 };
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -149,21 +151,21 @@ impl Object {
         let revision = self.revision();
         let status = &self.status;
         let is_it = |hash: &Option<String>| hash.as_ref() == Some(&revision);
-        let strategy = self.spec.update_strategy.as_ref();
-        let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
         let is_held = [PAUSED, FROZEN].contains(&self.progress());
-        let is_over = is_it(&status.promoted_revision)
+        let is_over = needs_no_canary(status, &revision)
             || is_it(&status.current_revision)
-            || status.complete_revisions.contains(&revision)
             || self.is_undone();
-        let has_canary = rolling.is_some_and(|rolling| rolling.canary.is_some());
+        let has_canary = self.rolling_update().is_some_and(|it| it.canary.is_some());
         is_held && has_canary && is_it(&status.update_revision) && !is_over
+    }
+
+    fn rolling_update(&self) -> Option<&RollingUpdate> {
+        self.spec.update_strategy.as_ref()?.rolling_update.as_ref()
     }
 
     /// The label whose values are domains, one of which is rolled out to after the other.
     pub(crate) fn topology_key(&self) -> Option<&str> {
-        let strategy = self.spec.update_strategy.as_ref()?;
-        strategy.rolling_update.as_ref()?.topology_key.as_deref()
+        self.rolling_update()?.topology_key.as_deref()
     }
 
     /// The domains, and the one of these nodes' whose turn it is.

@@ -126,11 +126,9 @@ pub(super) fn frozen(value: Option<&str>, status: &MyDaemonSetStatus) -> Option<
     let value = value?;
     let first = value.split_whitespace().next()?;
     let first = first.trim_end_matches([',', ':', ';', '.']);
-    let says_so = |condition: &Condition| {
-        let is_so = condition.type_ == "Frozen" && condition.status == "True";
-        is_so && condition.message.ends_with(value)
-    };
-    if value.trim() == "false" || !status.conditions.iter().any(says_so) {
+    let is_so = |condition: &Condition| condition.type_ == "Frozen" && condition.status == "True";
+    let says_so = status.freeze.as_deref() == Some(value) && status.conditions.iter().any(is_so);
+    if value.trim() == "false" || !says_so {
         None
     } else if first == "all" {
         Some(Frozen::All)

@@ -134,11 +134,12 @@ impl Story {
     fn acknowledge(&mut self, value: &str) {
         let now = self.now;
         self.status(|status| {
+            status.freeze = Some(value.to_owned());
             status.conditions = vec![Condition {
                 type_: "Frozen".to_owned(),
                 status: "True".to_owned(),
                 reason: "Frozen".to_owned(),
-                message: format!("no pod goes while the annotation is there: {value}"),
+                message: "no pod goes".to_owned(),
                 last_transition_time: now,
                 observed_generation: None,
             }];
