@@ -78,12 +78,12 @@ struct Version<'a, S> {
 impl<'a, S: DeserializeOwned + Default> Version<'a, S> {
     /// # Errors
     /// Why it cannot be read. Its rules are not checked then.
-    fn of(object: &'a Read<Object<'a>>, recorded: &[&str]) -> Result<Self, String> {
+    fn of<R: Rules<Spec = S>>(object: &'a Read<Object<'a>>) -> Result<Self, String> {
         let object = object.as_ref().map_err(ToString::to_string)?;
-        let spec = rules::read("spec", object.spec.map(RawValue::get))
+        let spec = rules::read_by(R::read, "spec", object.spec.map(RawValue::get))
             .map_err(|error| error.to_string())?;
         let annotations = object
-            .annotations(recorded)
+            .annotations(R::RECORDED)
             .map_err(|error| error.to_string())?;
         Ok(Self {
             has_annotations: annotations.is_some(),
@@ -128,10 +128,10 @@ fn open<'a, R: Rules>(
     }
     let object = request.object.as_ref();
     let object = object.ok_or("the request has no object")?;
-    let object = Version::of(object, R::RECORDED).map_err(|e| format!("unreadable object: {e}"))?;
+    let object = Version::of::<R>(object).map_err(|e| format!("unreadable object: {e}"))?;
     let old = match &request.old_object {
         Some(old) if request.operation == "UPDATE" => {
-            Some(Version::of(old, R::RECORDED).map_err(|e| format!("unreadable oldObject: {e}"))?)
+            Some(Version::of::<R>(old).map_err(|e| format!("unreadable oldObject: {e}"))?)
         }
         _ => None,
     };

@@ -126,13 +126,23 @@ pub trait Rules: 'static {
     /// The object's type: group, version, kind and plural come from it.
     type Object: kube::Resource<DynamicType = ()>;
     /// The typed spec. Absent fields must be left out when it is serialised: defaulting is the
-    /// difference between the spec before and after [`Rules::default`].
+    /// difference between the spec before and after [`Rules::default`]. Its structs must be read from objects only
+    /// ([`review::object_or_null`]): the patch adds members to them.
     type Spec: DeserializeOwned + Serialize + Default;
     /// The typed status, as far as the rules read it.
     type Status: DeserializeOwned + Default;
 
     /// The annotations that [`Rules::record`] decides: no client may write them.
     const RECORDED: &'static [&'static str] = &[];
+
+    /// Reads a spec for the webhook. It may leave out what neither the rules nor the defaults read: most of a pod
+    /// template, for example. It must fail wherever reading the whole fails.
+    ///
+    /// # Errors
+    /// When the text is malformed, or not of this type. Then the whole is read, to find out why.
+    fn read(text: &str) -> serde_json::Result<Self::Spec> {
+        review::read(StrRead::new(text))
+    }
 
     /// Sets missing fields, and changes no others. Idempotent.
     fn default(spec: &mut Self::Spec);
@@ -234,6 +244,15 @@ pub fn read<T: DeserializeOwned + Default>(
     at: &str,
     text: Option<&str>,
 ) -> serde_json::Result<Result<T, Fault>> {
+    read_by(|text| review::read(StrRead::new(text)), at, text)
+}
+
+/// The same by a function that may leave out a part of it.
+pub(crate) fn read_by<T: DeserializeOwned + Default>(
+    read: fn(&str) -> serde_json::Result<T>,
+    at: &str,
+    text: Option<&str>,
+) -> serde_json::Result<Result<T, Fault>> {
     let Some(text) = text else {
         return Ok(Ok(T::default()));
     };
@@ -242,7 +261,7 @@ pub fn read<T: DeserializeOwned + Default>(
     }
     // The fast path. It accepts nothing that the slow path rejects. It fails at a duplicate key, of which the last
     // value counts, and cannot name the malformed field.
-    if let Ok(value) = review::read(StrRead::new(text)) {
+    if let Ok(value) = read(text) {
         return Ok(Ok(value));
     }
     let value: Value = serde_json::from_str(text)?;

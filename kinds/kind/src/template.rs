@@ -6,9 +6,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -89,6 +90,119 @@ impl PodTemplate {
     /// The ordinary container of that name.
     pub fn container(&self, name: &str) -> Option<Container<'_>> {
         self.containers().find(|c| !c.init && c.name() == name)
+    }
+}
+
+/// Reads a template for rules that need no more of a container than its name, image and ports. Most of a
+/// long template is elsewhere, such as in `env`: that is parsed, as malformed JSON is an error, but not kept.
+///
+/// # Errors
+/// Those of reading the whole.
+pub fn for_rules<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PodTemplate>, D::Error> {
+    let template = Part::Template.deserialize(reader)?;
+    Ok((!template.is_null()).then_some(PodTemplate(template)))
+}
+
+/// The members of a container that [`for_rules`] keeps.
+const READ: [&str; 3] = ["name", "image", "ports"];
+
+/// A part of a template: what is kept of it.
+#[derive(Clone, Copy)]
+enum Part {
+    Template,
+    Spec,
+    Containers,
+    Container,
+    Whole,
+    Nothing,
+}
+
+impl Part {
+    fn member(self, key: &str) -> Self {
+        match self {
+            Self::Template if key == "spec" => Self::Spec,
+            Self::Spec if [false, true].map(list_of).contains(&key) => Self::Containers,
+            Self::Container if !READ.contains(&key) => Self::Nothing,
+            _ => Self::Whole,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Part {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        match self {
+            Self::Whole => Value::deserialize(reader),
+            _ => reader.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Part {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any valid JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(match self {
+            Self::Nothing => Value::Null,
+            _ => value.into(),
+        })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        if matches!(self, Self::Nothing) {
+            while items.next_element_seed(self)?.is_some() {}
+            return Ok(Value::Null);
+        }
+        let item = match self {
+            Self::Containers => Self::Container,
+            _ => Self::Whole,
+        };
+        let mut kept = Vec::new();
+        while let Some(value) = items.next_element_seed(item)? {
+            kept.push(value);
+        }
+        Ok(kept.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut kept = Map::new();
+        if matches!(self, Self::Nothing) {
+            while members.next_entry_seed(self, self)?.is_some() {}
+            return Ok(Value::Null);
+        }
+        while let Some(key) = members.next_key::<String>()? {
+            let part = self.member(&key);
+            let value = members.next_value_seed(part)?;
+            if !matches!(part, Self::Nothing) {
+                kept.insert(key, value);
+            }
+        }
+        Ok(kept.into())
     }
 }
 

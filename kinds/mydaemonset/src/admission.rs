@@ -2,9 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
+use serde_json::de::StrRead;
 use serde_json::{Map, Value};
 
-use super::crd::{Canary, MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
+use super::crd::{
+    Canary, MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate, UpdateStrategy,
+};
 use super::decide::canary::{AUTOMATIC, DEFAULT_NODES, DEFAULT_SOAK, MANUAL, MAX_SOAK};
 use super::decide::domains::MAX_ORDER;
 use super::decide::placement;
@@ -15,6 +19,7 @@ use super::decide::strategy::{
 use super::decide::window;
 use super::names::{APP, OUR_PREFIX};
 use admission_rules::faults::Fault;
+use admission_rules::review::{self, object_or_null};
 use admission_rules::rules::{Findings, Rules, Subject};
 use my_operator_kind::template::{self, PodTemplate};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
@@ -27,6 +32,24 @@ pub(crate) const MAX_HISTORY: i64 = 100;
 const ROLLING: &str = "spec.updateStrategy.rollingUpdate";
 #[derive(Debug)]
 pub(crate) struct MyDaemonSetRules;
+
+/// A spec as the rules read it: without most of the template.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Reviewed(#[serde(with = "ReviewedSpec")] MyDaemonSetSpec);
+
+#[derive(Deserialize)]
+#[serde(remote = "MyDaemonSetSpec", rename_all = "camelCase")]
+struct ReviewedSpec {
+    image: Option<String>,
+    #[serde(default, deserialize_with = "template::for_rules")]
+    template: Option<PodTemplate>,
+    #[serde(default, deserialize_with = "object_or_null")]
+    update_strategy: Option<UpdateStrategy>,
+    min_ready_seconds: Option<i32>,
+    progress_deadline_seconds: Option<i32>,
+    revision_history_limit: Option<i32>,
+}
 
 impl Rules for MyDaemonSetRules {
     type Object = MyDaemonSet;
@@ -61,6 +84,10 @@ impl Rules for MyDaemonSetRules {
             }
             rolling.on_failure.get_or_insert_with(|| PAUSE.to_owned());
         }
+    }
+
+    fn read(text: &str) -> serde_json::Result<Self::Spec> {
+        review::read(StrRead::new(text)).map(|Reviewed(spec)| spec)
     }
 
     fn bulk(spec: &mut Self::Spec) -> Option<&mut Value> {
@@ -370,11 +397,15 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use admission_rules::rules::{decode, decode_and_validate};
+    use my_operator_rounds::large::pointers;
     use serde_json::json;
     use std::collections::BTreeMap;
 
     fn findings_of(name: &str, spec: &Value) -> Findings {
-        let mut spec: MyDaemonSetSpec = decode("spec", Some(spec)).unwrap();
+        judged(name, decode("spec", Some(spec)).unwrap())
+    }
+
+    fn judged(name: &str, mut spec: MyDaemonSetSpec) -> Findings {
         MyDaemonSetRules::default(&mut spec);
         let subject = Subject {
             name,
@@ -397,6 +428,51 @@ mod tests {
         assert!(findings.faults.is_empty(), "{spec}: {:?}", findings.faults);
         assert!(findings.warnings.iter().all(|w| w.len() <= 256));
         findings.warnings
+    }
+
+    #[test]
+    fn what_is_not_kept_of_a_template_changes_no_finding() {
+        let good = json!({"image": "r.io/a:1", "minReadySeconds": 3, "updateStrategy": {"rollingUpdate": {
+            "maxSurge": 1, "canary": {}}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
+            "hostNetwork": true, "nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+            "initContainers": [{"name": "i", "image": "r.io/i:1", "env": [{"name": "A", "value": "b\n"}]}],
+            "containers": [
+                {"name": "b", "image": "r.io/b", "resources": {"limits": {"cpu": 1.5, "memory": "1Gi"}}},
+                {"name": "app", "ports": [{"containerPort": 80}], "env": [{"name": "C", "value": "d"}], "tty": true}]}}});
+        let read_whole = |text: &str| review::read::<_, MyDaemonSetSpec>(StrRead::new(text));
+        let mut random = fastrand::Rng::with_seed(38);
+        for _ in 0..3_000 {
+            let mut spec = good.clone();
+            for _ in 0..random.usize(..4) {
+                let places = pointers(&spec);
+                let [from, to] = [0; 2].map(|_| &places[random.usize(..places.len())]);
+                let value = match random.usize(..9) {
+                    0 => Value::Null,
+                    1 => json!([]),
+                    2 => json!([{}]),
+                    3 => json!({"env": []}),
+                    4 => "X y".into(),
+                    5 => json!(-1.5),
+                    _ => spec.pointer(from).unwrap().clone(),
+                };
+                *spec.pointer_mut(to).unwrap() = value;
+            }
+            let text = spec.to_string();
+            let found = [read_whole(&text), MyDaemonSetRules::read(&text)];
+            let [whole, kept] = found.map(|spec| spec.ok().map(|spec| judged("x", spec)));
+            assert_eq!(whole, kept, "{text}");
+        }
+        for bad in [r#""\ud800""#, "1e999", r#"{"\ud800":1}"#, "[1e999]", "tru"] {
+            let text = format!(r#"{{"template":{{"spec":{{"containers":[{{"env":{bad}}}]}}}}}}"#);
+            assert!(read_whole(&text).is_err() && MyDaemonSetRules::read(&text).is_err());
+        }
+        let kept = MyDaemonSetRules::read(&good.to_string()).unwrap();
+        let kept = serde_json::to_string(&kept).unwrap();
+        assert!(
+            !kept.contains("env") && kept.contains("containerPort"),
+            "{kept}"
+        );
     }
 
     #[test]
