@@ -171,9 +171,9 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     let mut verdict = passed(request, new.object.name());
     // A malformed spec gets no defaults. The annotations that the webhook writes are still decided: such a spec may be
     // stored already, and then an update of its annotations is accepted.
-    let mut changes = match &mut new.spec {
-        Ok(spec) => add_defaults::<R>(spec),
-        Err(_) => Vec::new(),
+    let (sent, mut changes) = match &mut new.spec {
+        Ok(spec) => add_defaults::<R>(spec).unwrap_or_default(),
+        Err(_) => (String::new(), Vec::new()),
     };
     if let Some(Ok(spec)) = old.as_mut().map(|old| &mut old.spec) {
         R::default(spec);
@@ -199,21 +199,20 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         }
     }
     if !changes.is_empty()
-        && let Ok(operations) = operations(&new, &changes)
+        && let Ok(operations) = operations(&new, &sent, &changes)
     {
         verdict.response = verdict.response.with_patch(operations);
     }
     verdict
 }
 
-/// Sets the defaults, and returns the changes.
-fn add_defaults<R: Rules>(spec: &mut R::Spec) -> Vec<Change> {
+/// Sets the defaults, and returns the outline as it was sent, and the changes.
+fn add_defaults<R: Rules>(spec: &mut R::Spec) -> serde_json::Result<(String, Vec<Change>)> {
     let before = outline::<R>(spec);
     R::default(spec);
-    match (before, outline::<R>(spec)) {
-        (Ok(before), Ok(after)) => patch::additions(&["spec"], &before, &after).unwrap_or_default(),
-        _ => Vec::new(),
-    }
+    let before = before?;
+    let changes = patch::additions(&["spec"], &before, &outline::<R>(spec)?)?;
+    Ok((before, changes))
 }
 
 /// The spec as JSON, without its bulk.
@@ -226,9 +225,10 @@ fn outline<R: Rules>(spec: &mut R::Spec) -> serde_json::Result<String> {
     text
 }
 
-/// The patch that makes those changes.
+/// The patch that makes those changes; `sent` is the outline of the spec.
 fn operations<S>(
     version: &Version<'_, S>,
+    sent: &str,
     changes: &[Change],
 ) -> serde_json::Result<Vec<Operation>> {
     // Only the fields that the changes can touch: a copy of the whole object would multiply a large review.
@@ -239,10 +239,9 @@ fn operations<S>(
         .then(|| annotations.collect::<Map<_, _>>());
     let metadata = version.object.metadata.as_ref();
     let metadata = metadata.map(|_| json!({ "annotations": annotations }));
-    let spec = version
-        .object
-        .spec
-        .map(|spec| patch::sketch("spec", spec.get(), changes));
+    // An object of the text is one of the typed spec, too, and its `null` counts as missing.
+    let spec = version.object.spec;
+    let spec = spec.map(|_| patch::sketch("spec", sent, changes));
     let looked_at = json!({ "metadata": metadata, "spec": spec.transpose()? });
     Ok(patch::operations(looked_at, changes))
 }
