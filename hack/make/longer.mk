@@ -4,9 +4,9 @@
 VERSIONS ?=
 FOR ?=
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-.PHONY: advisories coverage docs matrix soak pictures check-darwin outside publishable ci-tools actionlint
+.PHONY: advisories coverage docs site matrix soak pictures check-darwin outside publishable ci-tools actionlint
 
-ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-dry-run).
+ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-dry-run, FOR=site for site).
 	./hack/ci-tools $(FOR)
 
 actionlint: ## Check .github/workflows.
@@ -22,6 +22,9 @@ coverage: ## Show which lines the tests of `make unit` reach (T=part-of-a-name; 
 
 docs: ## Build the site of docs/, target/site, and check its links (SOURCE=URL of the repository; builds mdBook first where it is missing).
 	SOURCE="$(SOURCE)" ./hack/docs
+
+site: docs ## Open each page of the site in Chromium, light and dark, wide and narrow, and check it (needs chromium, node 18 and npm; 3 minutes).
+	./hack/site/check
 
 matrix: ## Run the tests against other releases of Kubernetes (VERSIONS="v1.33.13 ..."; each is built once, in some minutes).
 	$(BUILD)
