@@ -3,15 +3,18 @@
 // that ONLY, a regular expression, matches.
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { extname, join, relative, resolve, sep } from "node:path";
+import { extname, join, resolve, sep } from "node:path";
+import { fileURLToPath } from "node:url";
 import { launch } from "./chromium.mjs";
 import { axeFindings, facts } from "./page.mjs";
 
 const [site, axe] = [resolve(process.argv[2]), readFileSync(process.argv[3], "utf8")];
-const checkout = resolve(import.meta.dirname ?? new URL(".", import.meta.url).pathname, "../..");
+const checkout = fileURLToPath(new URL("../..", import.meta.url));
 const { CHROMIUM = "chromium", SHOTS, ONLY = "" } = process.env;
 const SECONDS = 1200;
 const TABS = 3;
+// A page that shows what the search finds.
+const SEARCH = "index.html?search=maxUnavailable";
 const MODES = ["light", "dark"].flatMap((scheme) => [1280, 390].map((width) => ({ scheme, width })));
 
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
@@ -131,6 +134,7 @@ async function work(tasks) {
 try {
   const chosen = pages.filter((page) => new RegExp(ONLY).test(page));
   const tasks = chosen.flatMap((page) => MODES.map((mode) => (tab) => check(tab, page, mode)));
+  tasks.push(...MODES.map((mode) => (tab) => check(tab, SEARCH, mode)));
   if (!ONLY) tasks.push(...pictures.map((picture) => (tab) => checkPicture(tab, picture)));
   const count = tasks.length;
   await Promise.all(Array.from({ length: TABS }, () => work(tasks)));

@@ -5,6 +5,11 @@ export async function facts(width, height) {
   await document.fonts.ready;
   const findings = [];
   const main = document.querySelector("main");
+  if (location.search) {
+    const isEmpty = () => !document.querySelector("#mdbook-searchresults li");
+    for (let tries = 100; isEmpty() && tries > 0; tries--) await new Promise((next) => setTimeout(next, 100));
+    if (isEmpty()) findings.push("the search finds nothing");
+  }
   const name = (element) => {
     const text = element.textContent.trim().replace(/\s+/g, " ").slice(0, 40);
     return `<${element.localName}${element.className && ` class="${element.className}"`}> ${text}`;
@@ -30,8 +35,7 @@ export async function facts(width, height) {
   const moving = document.getAnimations().find((animation) => animation.effect.getComputedTiming().activeDuration > 1);
   if (moving) findings.push(`moves, although the reader wants no motion: ${name(moving.effect.target)}`);
 
-  const isFront = document.querySelector('link[rel="next"], a[rel~="next"]') && !document.querySelector('a[rel~="prev"]');
-  if (isFront && width > 600) {
+  if (!location.search && location.pathname === "/index.html" && width > 600) {
     for (const what of ["main img", "main pre"]) {
       const bottom = document.querySelector(what)?.getBoundingClientRect().bottom;
       if (!(bottom <= height)) findings.push(`the first screen does not show ${what}: it ends at ${bottom} px`);

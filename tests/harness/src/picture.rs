@@ -22,18 +22,18 @@ pub fn svg(title: &str, frames: &[Screen]) -> String {
     let columns = frames.first().map_or(0, |screen| screen.size().1);
     let width = usize::from(columns) * CHARACTER + 2 * MARGIN;
     let height = usize::from(lines) * LINE + 2 * MARGIN;
+    let still = fullest(frames);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
          <title>{}</title>\n<style>{STYLE}{}</style>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#1e2127\"/>\n",
         escaped(title),
-        timing(frames.len()),
+        timing(frames.len(), still),
     );
     for (number, screen) in frames.iter().enumerate() {
         if frames.len() > 1 {
-            // Where nothing moves, as in a PDF, only the last one is there.
-            let is_last = number + 1 == frames.len();
-            let hidden = if is_last {
+            // Where nothing moves, as in a PDF, only one is there.
+            let hidden = if number == still {
                 ""
             } else {
                 " visibility=\"hidden\""
@@ -51,8 +51,15 @@ pub fn svg(title: &str, frames: &[Screen]) -> String {
     svg
 }
 
-/// Shows one frame after the other; the last one alone to those who want no motion.
-fn timing(frames: usize) -> String {
+/// Which frame says most by itself: the one with most lines.
+fn fullest(frames: &[Screen]) -> usize {
+    let numbered = frames.iter().enumerate();
+    let fullest = numbered.max_by_key(|(_, screen)| used_lines(screen));
+    fullest.map_or(0, |(number, _)| number)
+}
+
+/// Shows one frame after the other; one alone to those who want no motion.
+fn timing(frames: usize, still: usize) -> String {
     let mut style = String::new();
     if frames < 2 {
         return style;
@@ -78,8 +85,7 @@ fn timing(frames: usize) -> String {
     }
     let _ = write!(
         style,
-        "@media(prefers-reduced-motion){{g{{animation:none!important;visibility:hidden}}#f{}{{visibility:visible}}}}",
-        frames - 1
+        "@media(prefers-reduced-motion){{g{{animation:none!important;visibility:hidden}}#f{still}{{visibility:visible}}}}"
     );
     style
 }
@@ -215,5 +221,17 @@ mod tests {
             svg.contains("<g id=\"f0\" visibility=\"hidden\">") && svg.contains("<g id=\"f1\">"),
             "{svg}"
         );
+    }
+
+    #[test]
+    fn without_motion_the_fullest_frame_is_shown() {
+        let svg = svg("t", &[screen(b"one\r\ntwo"), screen(b"three")]);
+        for part in [
+            "<g id=\"f0\">",
+            "<g id=\"f1\" visibility=\"hidden\">",
+            "#f0{visibility:visible}}</style>",
+        ] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
     }
 }
