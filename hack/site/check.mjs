@@ -17,12 +17,17 @@ const TABS = 3;
 const SEARCH = "index.html?search=maxUnavailable";
 const MODES = ["light", "dark"].flatMap((scheme) => [1280, 390].map((width) => ({ scheme, width })));
 
-const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
-TYPES[".png"] = "image/png";
-TYPES[".woff2"] = "font/woff2";
+const TYPES = {
+  ".css": "text/css",
+  ".html": "text/html",
+  ".js": "text/javascript",
+  ".png": "image/png",
+  ".svg": "image/svg+xml",
+  ".woff2": "font/woff2",
+};
 
 const findings = new Set();
-const found = (...parts) => findings.add(parts.join(": "));
+const found = (...parts) => findings.add(parts.join(": ").replaceAll(`${origin}/`, "/"));
 
 const files = readdirSync(site, { recursive: true }).map((file) => file.split(sep).join("/"));
 const pages = files.filter((file) => file.endsWith(".html") && file !== "toc.html");
@@ -76,9 +81,7 @@ async function check(tab, page, { scheme, width }) {
   const where = `${page}: ${scheme}, ${width} px`;
   const height = 800;
   await tab.ask("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: width < 600 });
-  const features = { "prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce" };
-  const media = Object.entries(features).map(([name, value]) => ({ name, value }));
-  await tab.ask("Emulation.setEmulatedMedia", { features: media });
+  await tab.ask("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
   tab.where = where;
   await tab.open(`${origin}/${page}`);
   const seen = await tab.value(`(${facts})(${width}, ${height})`);
