@@ -58,7 +58,6 @@ use serde_json::Value;
 
 use admission_rules::judge::Admission;
 use admission_rules::rules::decode_and_validate;
-#[cfg(feature = "controllers")]
 use my_operator_kind::Start;
 use my_operator_kind::{Kind, Permission, Sample};
 
@@ -128,6 +127,8 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/cnat_v1alpha1_at.yaml"),
         },
     ],
+    #[cfg(not(feature = "controllers"))]
+    start: Start::Absent,
     #[cfg(feature = "controllers")]
     start: Start::Plain(|context| Box::pin(controller::run(context))),
 };

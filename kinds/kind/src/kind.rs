@@ -2,7 +2,6 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-#[cfg(feature = "controllers")]
 use crate::start::Start;
 use admission_rules::judge::Admission;
 use my_operator_admit::object::Rulebook;
@@ -65,7 +64,6 @@ pub struct Kind {
     /// Samples, good and bad.
     pub samples: &'static [Sample],
     /// How its reconciler is started.
-    #[cfg(feature = "controllers")]
     pub start: Start,
 }
 

@@ -14,7 +14,6 @@ mod kind;
 pub mod manager;
 pub mod pods;
 pub mod schema;
-#[cfg(feature = "controllers")]
 mod start;
 pub mod template;
 pub mod time_zone;
@@ -22,4 +21,5 @@ pub mod watched;
 
 pub use kind::{Kind, Permission, Sample};
 #[cfg(feature = "controllers")]
-pub use start::{Run, Start};
+pub use start::Run;
+pub use start::Start;

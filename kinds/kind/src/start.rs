@@ -1,19 +1,27 @@
 //! How the reconciler of a kind starts.
 
+#[cfg(feature = "controllers")]
 use clap::{ArgMatches, Command};
+#[cfg(feature = "controllers")]
 use futures::future::BoxFuture;
 
+#[cfg(feature = "controllers")]
 use wall_clock_controller::reconcile::Context;
 
 /// What a reconciler does until its context is cancelled.
+#[cfg(feature = "controllers")]
 pub type Run = BoxFuture<'static, anyhow::Result<()>>;
 
 /// How the reconciler of a kind starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Start {
+    /// It has none: the crate of the kind was built without its feature `controllers`.
+    Absent,
     /// Without flags of its own.
+    #[cfg(feature = "controllers")]
     Plain(fn(Context) -> Run),
     /// With flags of `run` that only this kind knows.
+    #[cfg(feature = "controllers")]
     WithFlags {
         /// Adds them to the command.
         flags: fn(Command) -> Command,
@@ -22,11 +30,12 @@ pub enum Start {
     },
 }
 
+#[cfg(feature = "controllers")]
 impl Start {
     /// Adds the flags of the kind, if it has any.
     pub fn flags(self, command: Command) -> Command {
         match self {
-            Self::Plain(_) => command,
+            Self::Absent | Self::Plain(_) => command,
             Self::WithFlags { flags, .. } => flags(command),
         }
     }
@@ -34,6 +43,7 @@ impl Start {
     /// Starts the reconciler. `matches` has the flags of every kind.
     pub fn run(self, context: Context, matches: &ArgMatches) -> Run {
         match self {
+            Self::Absent => Box::pin(async { anyhow::bail!("the kind has no reconciler") }),
             Self::Plain(start) => start(context),
             Self::WithFlags { start, .. } => start(context, matches),
         }

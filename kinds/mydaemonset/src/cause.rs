@@ -1,4 +1,5 @@
 //! The closed list of what nodes wait for. The operator counts nodes by it in the status; `kubectl mydaemonset why` says more.
+//! First come those of the node, then those of the object, of the roll-out, and of the pod.
 
 use serde::Serialize;
 
@@ -63,7 +64,7 @@ pub enum Cause {
     Partition,
     /// Another topology domain comes first.
     Domain,
-    /// Other nodes take the places of the limit.
+    /// Other nodes take the places of the limit, or it is next.
     WaitingTurn,
     /// The pod is leaving, within its grace period.
     Terminating,
@@ -110,6 +111,16 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether it is the node that is in the way.
+    pub fn is_of_node(self) -> bool {
+        self < Self::ObjectDeleting
+    }
+
+    /// Whether it is about the pod, or not known.
+    pub fn is_of_pod(self) -> bool {
+        self > Self::WaitingTurn
+    }
+
     /// The cause behind the word that a kubelet or the operator has for what is wrong with a pod.
     pub fn of_trouble(word: &str) -> Self {
         match word {

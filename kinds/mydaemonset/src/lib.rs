@@ -17,7 +17,8 @@
 //!    (`decide/rollout.rs`). A random model of a cluster drives it in its tests.
 //! 6. [`pod`] builds the pod. Its name ([`names`]) is the node's with a hash of owner, node and
 //!    revision: the API server itself rejects a second one, whatever client sends it.
-//! 7. [`status`] turns what is observed into counts, conditions and Events. [`cause`] is what nodes wait for.
+//! 7. [`status`] turns what is observed into counts, conditions and Events. [`cause`] is what nodes wait for, of which
+//!    [`why`] says more to `kubectl mydaemonset why`.
 //! 8. [`memory`] covers the time until the watches show what was done.
 //! 9. [`act`] makes the calls about pods and revisions.
 //! 10. [`controller`] is the edge: it watches into the [`caches`], and reconciles one [`object`] after
@@ -33,6 +34,7 @@
 #[cfg(feature = "controllers")]
 mod act;
 mod admission;
+mod basis;
 #[cfg(feature = "controllers")]
 mod caches;
 pub mod cause;
@@ -47,7 +49,6 @@ mod memory;
 #[cfg(feature = "controllers")]
 mod metrics;
 pub mod names;
-#[cfg(feature = "controllers")]
 mod object;
 pub mod observe;
 #[cfg(feature = "controllers")]
@@ -56,6 +57,7 @@ mod pass;
 mod pod;
 pub mod revision;
 pub mod status;
+pub mod why;
 
 #[cfg(feature = "controllers")]
 use clap::{Args as _, FromArgMatches as _};
@@ -63,7 +65,6 @@ use clap::{Args as _, FromArgMatches as _};
 use admission_rules::judge::Admission;
 #[cfg(feature = "controllers")]
 use flags::Flags;
-#[cfg(feature = "controllers")]
 use my_operator_kind::Start;
 use my_operator_kind::{Kind, Permission, Sample};
 
@@ -127,6 +128,8 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/apps_v1beta1_mydaemonset.yaml"),
         },
     ],
+    #[cfg(not(feature = "controllers"))]
+    start: Start::Absent,
     #[cfg(feature = "controllers")]
     start: Start::WithFlags {
         flags: Flags::augment_args,

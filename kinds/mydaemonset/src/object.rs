@@ -116,7 +116,7 @@ impl ObjectView {
 }
 
 impl ParsedSpec {
-    fn new(spec: &MyDaemonSetSpec) -> Self {
+    pub(crate) fn new(spec: &MyDaemonSetSpec) -> Self {
         let canonical = Content::from_spec(spec).canonical();
         Self {
             strategy: Strategy::from_spec(spec),

@@ -120,7 +120,7 @@ pub(crate) struct WatchedRevision {
 /// as large as a spec. It is only needed to replace a pod that is held at an old revision, and is
 /// then read from the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct RevisionView {
+pub struct RevisionView {
     pub(crate) name: String,
     pub(crate) uid: String,
     /// The name of the object that controls the revision; for an orphan, the one in our label.
@@ -162,6 +162,12 @@ impl WatchedRevision {
 }
 
 impl RevisionView {
+    /// The view of one that a client read, as JSON; `None` if it is none.
+    pub fn from_json(revision: &str) -> Option<Self> {
+        let revision = serde_json::from_str(revision).ok()?;
+        Some(Self::from_watched(revision))
+    }
+
     /// The view of a watched revision.
     pub(crate) fn from_watched(revision: WatchedRevision) -> Self {
         // No pod and no spec asks for the hash of a revision that was tampered with.

@@ -18,6 +18,7 @@ use wall_clock_controller::reconcile::raw::Raw;
 mod causes;
 
 pub use causes::cause_of_refusal;
+pub(crate) use causes::causes;
 
 /// No more pods are unavailable than a roll-out may take down.
 pub const AVAILABLE: &str = "Available";

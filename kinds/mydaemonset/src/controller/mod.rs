@@ -27,7 +27,7 @@ use wall_clock_controller::reconcile::write::MANAGED_BY;
 use wall_clock_controller::reconcile::write_cache::WriteCache;
 use wall_clock_controller::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
 
-mod plan;
+pub(super) mod plan;
 mod reconcile;
 mod write_status;
 

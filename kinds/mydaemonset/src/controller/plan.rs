@@ -1,19 +1,19 @@
 //! Brings what is observed and what is remembered to the decision.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::basis::{current_revision, input, known};
 use crate::crd::{FailedNode, MyDaemonSetStatus};
 use crate::decide::decision::Decision;
-use crate::decide::input::{Known, Revisions, RolloutInput};
+use crate::decide::input::{Revisions, RolloutInput};
 use crate::decide::node::OnNode;
 use crate::decide::placement::{Eligibility, Placement};
 use crate::decide::rollout::RolloutState;
-use crate::decide::window::{self, Gate};
+use crate::decide::window::Gate;
 use crate::memory::Memory;
 use crate::pass::Pass;
 use crate::revision::RevisionView;
-use crate::status::{needs_no_canary, was_completed};
 
 /// What to do, and what else follows from the same observations.
 pub(super) struct Plan {
@@ -38,7 +38,11 @@ pub(super) fn plan(
     memory
         .acceptance
         .retain(|hash| hash == update || revisions.iter().any(|r| r.hash == hash));
-    let known = known(revisions, &memory);
+    let known = known(revisions, |revision| {
+        let placement = &revision.placement;
+        let placement = memory.acceptance.placement(&revision.hash, placement);
+        placement.clone()
+    });
     let placement = memory.acceptance.placement(update, &spec.placement).clone();
     let (mut state, changed) = take_state(pass, &mut memory);
     let idle = put_changed(pass, &mut memory, &placement, &mut state, changed);
@@ -53,29 +57,18 @@ pub(super) fn plan(
         undone: pass.undone(),
         returns: newest.is_some_and(|r| r.again),
     };
-    let gate = window::gate(&spec.windows, revisions.goes_back(), pass.now);
-    let decision = state.decide(&RolloutInput {
-        placement: &placement,
-        strategy: spec.strategy,
-        revisions,
+    let input = RolloutInput {
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),
         validated: memory.acceptance.is_validated(update),
         stopped_for,
         resumed: pass.object.resume.as_deref() == Some(update),
         freeze: pass.frozen(),
-        now: pass.now,
-        canary: spec
-            .canary
-            .as_ref()
-            .filter(|_| !needs_no_canary(before, update)),
         approved: pass.object.approve.as_deref() == Some(update),
-        gate,
-        domains: spec
-            .domains
-            .as_ref()
-            .filter(|_| !was_completed(before, update)),
-    });
+        ..input(spec, before, &placement, revisions, pass.now)
+    };
+    let gate = input.gate;
+    let decision = state.decide(&input);
     memory.rollout = Some(state);
     // Where nothing is held, no node gets its own revision again. Without this, it would be
     // remembered as long as the node exists.
@@ -102,20 +95,6 @@ pub(super) fn plan(
         current,
         gate,
     }
-}
-
-fn known<'a>(revisions: &'a [Arc<RevisionView>], memory: &Memory) -> BTreeMap<&'a str, Known> {
-    let known = revisions.iter().map(|revision| {
-        let placement = memory
-            .acceptance
-            .placement(&revision.hash, &revision.placement);
-        let known = Known {
-            number: revision.number,
-            placement: placement.clone(),
-        };
-        (revision.hash.as_str(), known)
-    });
-    known.collect()
 }
 
 /// The verdicts of the last decision, and the nodes that changed since. For another revision all
@@ -170,20 +149,4 @@ fn put_changed(
         state.put(&name, on_node);
     }
     idle
-}
-
-/// The revision of the last roll-out that was completed.
-fn current_revision(
-    before: &MyDaemonSetStatus,
-    state: &RolloutState,
-    known: &BTreeMap<&str, Known>,
-    update: &str,
-) -> String {
-    // An object without a status may have adopted pods.
-    let adopted = || {
-        let others = state.revisions().filter(|hash| *hash != update);
-        others.max_by_key(|hash| known.get(hash).map(|known| known.number))
-    };
-    let current = before.current_revision.as_deref().or_else(adopted);
-    current.unwrap_or(update).to_owned()
 }

@@ -75,9 +75,8 @@ impl<'a> Reconcile<'a> {
     fn undo_target(&self, spec: &ParsedSpec) -> Option<Arc<RevisionView>> {
         let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
         let complete = &self.status.before().complete_revisions;
-        let is_kept = |hash: &str| revisions.iter().any(|revision| revision.hash == hash);
-        let target = undo::target(complete, &spec.hash, is_kept)?;
-        revisions.iter().find(|r| r.hash == target).cloned()
+        let target = undo::target(complete, &spec.hash, |_| true)?;
+        revisions.iter().find(|it| it.hash == target).cloned()
     }
 
     /// Brings the cluster closer to a valid spec, or to the one that takes its place.

@@ -18,7 +18,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::crd::MyDaemonSet;
+use crate::crd::{MyDaemonSet, MyDaemonSetStatus};
+use crate::names::FREEZE_ANNOTATION;
+use crate::why::{Seen, why};
 
 const OPERATOR: &str = "operator";
 /// Longer than any pause after failures, and than every doubt about a call.
@@ -1740,6 +1742,85 @@ async fn a_revision_that_fails_is_undone_once_and_is_not_tried_again() {
         .get("mydaemonsets", "ns", "d")
         .unwrap();
     assert!(set["status"]["failedRevisions"].is_null(), "{set}");
+}
+
+impl World {
+    /// How many nodes wait for what, as a client finds it that reads all objects, and as the status has it.
+    fn waiting(&self) -> [BTreeMap<String, usize>; 2] {
+        let direct = self.server.direct();
+        let now = self.server.clock().now();
+        let mut set = direct.get("mydaemonsets", "ns", "d").unwrap();
+        let mut part = |name: &str| set[name].take();
+        let metadata = serde_json::from_value(part("metadata")).unwrap();
+        let spec = serde_json::from_value(part("spec")).unwrap();
+        let status = serde_json::from_value::<MyDaemonSetStatus>(part("status")).unwrap();
+        let node = |node| NodeView::from_watched(serde_json::from_value(node).unwrap(), now);
+        let pod = |pod| PodView::from_watched(serde_json::from_value(pod).unwrap(), now);
+        let revision = |it: Value| RevisionView::from_json(&it.to_string()).unwrap();
+        let nodes = direct.list("nodes", "").into_iter().map(node);
+        let pods = direct.list("pods", "ns").into_iter().map(pod);
+        let revisions = direct.list("controllerrevisions", "ns").into_iter();
+        let seen = Seen {
+            metadata: &metadata,
+            spec: &spec,
+            status: &status,
+            nodes: Some(nodes.map(Arc::new).collect()),
+            pods: pods.map(Arc::new).collect(),
+            revisions: revisions.map(revision).map(Arc::new).collect(),
+        };
+        let mut found = BTreeMap::new();
+        for cause in why(&seen, now).into_iter().filter_map(|wait| wait.cause) {
+            *found.entry(format!("{cause:?}")).or_default() += 1;
+        }
+        let counted = status.waiting.into_iter();
+        let counted = counted.map(|it| (it.cause, usize::try_from(it.nodes).unwrap()));
+        [found, counted.collect()]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_finds_the_causes_that_the_status_counts() {
+    const BAD: &str = "simulated-apiserver/ready-seconds";
+    let next = json!({"spec": {"image": "a:2"}});
+    let bad = json!({"metadata": {"annotations": {BAD: "100000"}}});
+    let bad = json!({"spec": {"progressDeadlineSeconds": 60, "template": bad}});
+    let frozen =
+        json!({"metadata": {"annotations": {FREEZE_ANNOTATION: "all"}}, "spec": {"image": "a:2"}});
+    for (strategy, change, expected) in [
+        (json!({}), &next, json!({"Cordoned": 1})),
+        (
+            json!({"paused": true}),
+            &next,
+            json!({"Paused": 3, "Cordoned": 1}),
+        ),
+        (
+            json!({"partition": 2}),
+            &next,
+            json!({"Partition": 1, "Cordoned": 1}),
+        ),
+        (json!({}), &frozen, json!({"Frozen": 3, "Cordoned": 1})),
+        (
+            json!({}),
+            &bad,
+            json!({"AutoPaused": 2, "Starting": 1, "Cordoned": 1}),
+        ),
+        (json!({"onFailure": "Undo"}), &bad, json!({"RolledBack": 4})),
+        (
+            json!({"canary": {"promote": "Manual"}}),
+            &next,
+            json!({"WaitingForApproval": 2, "Cordoned": 1}),
+        ),
+    ] {
+        let world = World::running(4, &strategy).await;
+        let cordon = json!({"spec": {"unschedulable": true}});
+        let nodes = world.server.direct();
+        nodes.patch("nodes", "", "n3", &cordon).unwrap();
+        world.patch(change);
+        sleep(SETTLED * 3).await;
+        let [found, counted] = world.waiting();
+        assert_eq!(found, counted, "{strategy}");
+        assert_eq!(json!(found), expected, "{strategy}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,12 +93,16 @@ pub(crate) enum WaitsFor {
     Own(Cause),
     /// What holds the nodes that the roll-out leaves as they are.
     Hold,
+    /// The same or, if that does not hold it for longer, the partition.
+    Partition,
     /// The same or, if that does not hold all of them, another domain.
     Domain,
     /// The nodes before it.
     Turn,
-    /// A step of the operator that comes next: a pod to make, or to delete beside a new one.
+    /// A step of the operator that comes next: a pod to make.
     Step,
+    /// The same: an older pod to delete beside a new one.
+    Deletion,
 }
 
 /// The nodes that lose their pod to the newest revision, by the reason.

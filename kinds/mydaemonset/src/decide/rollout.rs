@@ -101,11 +101,14 @@ struct Held {
 }
 
 impl Held {
+    fn is_partitioned(&self, name: &str) -> bool {
+        self.from.as_deref().is_some_and(|from| name >= from)
+    }
+
     /// Whether the node stays because of its name or its part in the canary.
     fn has_name(&self, name: &str) -> bool {
         let canaries = self.canaries.as_ref();
-        self.from.as_deref().is_some_and(|from| name >= from)
-            || canaries.is_some_and(|canaries| !canaries.contains(name))
+        self.is_partitioned(name) || canaries.is_some_and(|canaries| !canaries.contains(name))
     }
 
     /// Whether the node stays because another domain comes before its own, unless the roll-out has already taken its pod.
@@ -121,9 +124,10 @@ impl Held {
     fn stance(&self, name: &str, on_node: &OnNode, input: &RolloutInput<'_>) -> Stance {
         let has_name = self.has_name(name);
         let is_later = !has_name && self.is_later(on_node, input.revisions.update);
+        let partition = self.is_partitioned(name).then_some(WaitsFor::Partition);
         Stance {
             held: self.all || self.outside || has_name || is_later,
-            is_later,
+            holds: partition.or(is_later.then_some(WaitsFor::Domain)),
             auto_paused: self.auto_paused,
         }
     }
@@ -257,6 +261,11 @@ impl RolloutState {
             decision.restrict(freeze);
         }
         decision
+    }
+
+    /// The verdict of the last decision on a node, unless no pod is there and none belongs there.
+    pub(crate) fn verdict(&self, name: &str) -> Option<&Verdict> {
+        self.entries.get(name).map(|entry| &entry.verdict)
     }
 
     fn count(&self, flag: NodeFlag) -> usize {

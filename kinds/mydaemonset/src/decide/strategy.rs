@@ -1,5 +1,7 @@
 //! `spec.updateStrategy` as numbers.
 
+use std::fmt;
+
 use chrono::TimeDelta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -81,6 +83,15 @@ impl Strategy {
             auto_pause: auto_pause(&rolling.auto_pause.unwrap_or_default()),
         }
     }
+
+    /// The limit that spaces the steps of a roll-out, as the spec has it.
+    pub(crate) fn limit(&self) -> String {
+        if self.max_surge.is_zero() {
+            format!("maxUnavailable {}", self.max_unavailable)
+        } else {
+            format!("maxSurge {}", self.max_surge)
+        }
+    }
 }
 
 /// `spec.progressDeadlineSeconds`, or its default: a pod that becomes Ready late must have time to stay so. The webhook does
@@ -140,6 +151,15 @@ impl Amount {
     /// Whether it is zero of any total.
     pub(crate) fn is_zero(self) -> bool {
         matches!(self, Self::Nodes(0) | Self::Percent(0))
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(nodes) => write!(f, "{nodes}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
     }
 }
 

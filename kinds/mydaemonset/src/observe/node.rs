@@ -1,5 +1,7 @@
 //! Nodes: what is read of them, and what is kept.
 
+use std::fmt;
+
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -34,11 +36,19 @@ pub(crate) struct WatchedNodeSpec {
 /// A taint of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Taint {
+pub struct Taint {
     pub(crate) key: String,
     pub(crate) value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub(crate) effect: String,
+}
+
+impl fmt::Display for Taint {
+    /// As kubectl writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let equals = if self.value.is_empty() { "" } else { "=" };
+        write!(f, "{}{equals}{}:{}", self.key, self.value, self.effect)
+    }
 }
 
 /// The conditions of a node that say that it is out of service at the moment, of those of Kubernetes' KEP-5683. The others

@@ -44,34 +44,13 @@ pub(super) fn waiting(input: &StatusInput<'_>, progress: &'static str) -> Vec<Wa
     let observed = input.observed;
     let refusal = input.refusal;
     let refusal = refusal.and_then(|it| cause_of_refusal(it.reason, &it.message));
-    // It goes on by itself, unless a call is rejected.
-    let goes_on = [CANARY, ROLLING_BACK].contains(&progress);
-    let hold = refusal.filter(|_| goes_on);
-    let hold = hold.unwrap_or_else(|| hold_of(input, progress));
-    let goes_back = matches!(input.undo, Undo::To(_));
-    // Only these do not hold all nodes.
-    let domain = match hold {
-        Cause::Partition | Cause::WaitingTurn => Cause::Domain,
-        hold => hold,
-    };
-    let turn = refusal.unwrap_or(Cause::WaitingTurn);
-    let turn = if goes_back { hold } else { turn };
-    let is_frozen = input.frozen.is_some_and(|it| it.freeze == Freeze::All);
-    let step = refusal.unwrap_or(Cause::Undetermined);
-    let step = if is_frozen { Cause::Frozen } else { step };
+    let cause = causes(input, progress, refusal);
     let mut nodes: BTreeMap<Cause, usize> = BTreeMap::new();
     for (waits_for, count) in &observed.waits_for {
-        let cause = match waits_for {
-            WaitsFor::Own(cause) => *cause,
-            WaitsFor::Hold => hold,
-            WaitsFor::Domain => domain,
-            WaitsFor::Turn => turn,
-            WaitsFor::Step => step,
-        };
-        *nodes.entry(cause).or_default() += count;
+        *nodes.entry(cause(*waits_for)).or_default() += count;
     }
-    if goes_back && observed.reached > 0 {
-        *nodes.entry(hold).or_default() += observed.reached;
+    if matches!(input.undo, Undo::To(_)) && observed.reached > 0 {
+        *nodes.entry(cause(WaitsFor::Hold)).or_default() += observed.reached;
     }
     let nodes = nodes.into_iter().map(|(cause, nodes)| WaitingNodes {
         cause: format!("{cause:?}"),
@@ -80,16 +59,51 @@ pub(super) fn waiting(input: &StatusInput<'_>, progress: &'static str) -> Vec<Wa
     nodes.collect()
 }
 
+/// The cause behind what a node waits for, while `Progressing` has that reason and calls are rejected for that cause.
+pub(crate) fn causes(
+    input: &StatusInput<'_>,
+    progress: &str,
+    refusal: Option<Cause>,
+) -> impl Fn(WaitsFor) -> Cause {
+    // It goes on by itself, unless a call is rejected.
+    let goes_on = [CANARY, ROLLING_BACK].contains(&progress);
+    let hold = refusal.filter(|_| goes_on);
+    let hold = hold.unwrap_or_else(|| hold_of(input, progress));
+    let partition = match hold {
+        // The next window is for the others.
+        Cause::OutsideWindow | Cause::WaitingTurn => Cause::Partition,
+        hold => hold,
+    };
+    // Only this does not hold all nodes.
+    let domain = match hold {
+        Cause::WaitingTurn => Cause::Domain,
+        hold => hold,
+    };
+    let turn = refusal.unwrap_or(Cause::WaitingTurn);
+    let goes_back = matches!(input.undo, Undo::To(_));
+    let turn = if goes_back { hold } else { turn };
+    let step = refusal.unwrap_or(Cause::Undetermined);
+    let deletion = frozen(input).unwrap_or(step);
+    let is_frozen = input.frozen.is_some_and(|it| it.freeze == Freeze::All);
+    let step = if is_frozen { Cause::Frozen } else { step };
+    move |waits_for| match waits_for {
+        WaitsFor::Own(cause) => cause,
+        WaitsFor::Hold => hold,
+        WaitsFor::Partition => partition,
+        WaitsFor::Domain => domain,
+        WaitsFor::Turn => turn,
+        WaitsFor::Step => step,
+        WaitsFor::Deletion => deletion,
+    }
+}
+
 /// What holds the nodes that the roll-out leaves as they are.
 fn hold_of(input: &StatusInput<'_>, progress: &str) -> Cause {
-    let strategy = input.strategy;
-    let frozen = match input.is_frozen() {
-        Some(false) => None,
-        Some(true) => Some(Cause::Frozen),
-        // The namespaces are not listed yet.
-        None => Some(Cause::Undetermined),
-    };
-    if let Some(cause) = cause_of_progress(progress) {
+    let (strategy, frozen) = (input.strategy, frozen(input));
+    if let Some(cause) = frozen.filter(|_| progress == ROLLING_BACK) {
+        // Not everything is held yet.
+        cause
+    } else if let Some(cause) = cause_of_progress(progress) {
         cause
     } else if !input.stored {
         Cause::RevisionNotStored
@@ -102,11 +116,18 @@ fn hold_of(input: &StatusInput<'_>, progress: &str) -> Cause {
     } else if input.observed.gate.is_closed {
         // What has begun goes on, so Progressing does not say so yet.
         Cause::OutsideWindow
-    } else if strategy.partition > 0 {
-        Cause::Partition
     } else {
         // As by canaries that have just passed.
         Cause::WaitingTurn
+    }
+}
+
+fn frozen(input: &StatusInput<'_>) -> Option<Cause> {
+    match input.is_frozen() {
+        Some(false) => None,
+        Some(true) => Some(Cause::Frozen),
+        // The namespaces are not listed yet.
+        None => Some(Cause::Undetermined),
     }
 }
 
@@ -135,9 +156,11 @@ mod tests {
             WaitsFor::Own(Cause::Cordoned),
             WaitsFor::Own(Cause::WaitingTurn),
             WaitsFor::Hold,
+            WaitsFor::Partition,
             WaitsFor::Domain,
             WaitsFor::Turn,
             WaitsFor::Step,
+            WaitsFor::Deletion,
         ];
         let observed = Observed {
             waits_for: each.map(|it| (it, 1)).into(),
@@ -146,24 +169,21 @@ mod tests {
         };
         let previous = MyDaemonSetStatus::default();
         let base = || input(&previous, &observed);
-        let rolling = "Cordoned 1, Domain 1, WaitingTurn 3, Undetermined 1";
+        let rolling = "Cordoned 1, Partition 1, Domain 1, WaitingTurn 3, Undetermined 2";
         for progress in [ROLLING_OUT, COMPLETE] {
             assert_eq!(counted(&base(), progress), rolling);
         }
-        let canary = "Cordoned 1, Canary 2, WaitingTurn 2, Undetermined 1";
+        let canary = "Cordoned 1, Canary 3, WaitingTurn 2, Undetermined 2";
         assert_eq!(counted(&base(), CANARY), canary);
-        let holds = |paused, partition| StatusInput {
+        let held = StatusInput {
             strategy: Strategy {
-                partition,
-                paused,
+                paused: true,
                 ..base().strategy
             },
             ..base()
         };
-        let paused = "Cordoned 1, Paused 2, WaitingTurn 2, Undetermined 1";
-        assert_eq!(counted(&holds(true, 1), PAUSED), paused);
-        let partition = "Cordoned 1, Partition 1, Domain 1, WaitingTurn 2, Undetermined 1";
-        assert_eq!(counted(&holds(false, 1), ROLLING_OUT), partition);
+        let paused = "Cordoned 1, Paused 3, WaitingTurn 2, Undetermined 2";
+        assert_eq!(counted(&held, PAUSED), paused);
         let outside = Observed {
             gate: Gate {
                 is_closed: true,
@@ -173,9 +193,9 @@ mod tests {
         };
         let begun = StatusInput {
             observed: &outside,
-            ..holds(false, 1)
+            ..base()
         };
-        let window = "Cordoned 1, OutsideWindow 2, WaitingTurn 2, Undetermined 1";
+        let window = "Cordoned 1, OutsideWindow 2, Partition 1, WaitingTurn 2, Undetermined 2";
         assert_eq!(counted(&begun, ROLLING_OUT), window);
         let not_stored = StatusInput {
             stored: false,
@@ -183,7 +203,7 @@ mod tests {
         };
         assert_eq!(
             counted(&not_stored, ROLLING_OUT),
-            "Cordoned 1, RevisionNotStored 2, WaitingTurn 2, Undetermined 1"
+            "Cordoned 1, RevisionNotStored 3, WaitingTurn 2, Undetermined 2"
         );
         let frozen = |freeze| StatusInput {
             frozen: Some(Frozen {
@@ -194,10 +214,12 @@ mod tests {
             }),
             ..base()
         };
-        let text = "Cordoned 1, Frozen 3, WaitingTurn 2";
+        let text = "Cordoned 1, Frozen 5, WaitingTurn 2";
         assert_eq!(counted(&frozen(Freeze::All), FROZEN), text);
-        let text = "Cordoned 1, Frozen 2, WaitingTurn 2, Undetermined 1";
-        assert_eq!(counted(&frozen(Freeze::Deletions), FROZEN), text);
+        let text = "Cordoned 1, Frozen 4, WaitingTurn 2, Undetermined 1";
+        for progress in [FROZEN, ROLLING_BACK] {
+            assert_eq!(counted(&frozen(Freeze::Deletions), progress), text);
+        }
         // A rejected call keeps all that goes on by itself.
         let quota = Refusal {
             reason: FAILED_CREATE,
@@ -208,18 +230,18 @@ mod tests {
             refusal: Some(&quota),
             ..base()
         };
-        let text = "Cordoned 1, QuotaExceeded 4, WaitingTurn 1";
+        let text = "Cordoned 1, QuotaExceeded 6, WaitingTurn 1";
         assert_eq!(counted(&rejected, CANARY), text);
-        let text = "Cordoned 1, QuotaExceeded 2, AutoPaused 2, WaitingTurn 1";
+        let text = "Cordoned 1, QuotaExceeded 3, AutoPaused 3, WaitingTurn 1";
         assert_eq!(counted(&rejected, AUTO_PAUSED), text);
         // Those that are back do not have the revision of the spec.
         let back = StatusInput {
             undo: Undo::To("old"),
             ..base()
         };
-        let text = "Cordoned 1, RollingBack 5, WaitingTurn 1, Undetermined 1";
+        let text = "Cordoned 1, RollingBack 6, WaitingTurn 1, Undetermined 2";
         assert_eq!(counted(&back, ROLLING_BACK), text);
-        let text = "Cordoned 1, RolledBack 5, WaitingTurn 1, Undetermined 1";
+        let text = "Cordoned 1, RolledBack 6, WaitingTurn 1, Undetermined 2";
         assert_eq!(counted(&back, ROLLED_BACK), text);
     }
 

@@ -19,7 +19,6 @@ mod decide;
 mod status;
 
 use admission_rules::judge::Admission;
-#[cfg(feature = "controllers")]
 use my_operator_kind::Start;
 use my_operator_kind::{Kind, Permission, Sample};
 
@@ -60,6 +59,8 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/demo_v1_count.yaml"),
         },
     ],
+    #[cfg(not(feature = "controllers"))]
+    start: Start::Absent,
     #[cfg(feature = "controllers")]
     start: Start::Plain(|context| Box::pin(controller::run(context))),
 };

@@ -15,7 +15,6 @@ mod status;
 #[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-#[cfg(feature = "controllers")]
 use my_operator_kind::Start;
 use my_operator_kind::{Kind, Permission, Sample};
 
@@ -62,6 +61,8 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/stable_v1_crontab.yaml"),
         },
     ],
+    #[cfg(not(feature = "controllers"))]
+    start: Start::Absent,
     #[cfg(feature = "controllers")]
     start: Start::Plain(owned_child::start::<decide::CronTabs>),
 };

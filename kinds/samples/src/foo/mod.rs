@@ -13,7 +13,6 @@ mod status;
 #[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-#[cfg(feature = "controllers")]
 use my_operator_kind::Start;
 use my_operator_kind::{Kind, Permission, Sample};
 
@@ -60,6 +59,8 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/samplecontroller_v1alpha1_foo.yaml"),
         },
     ],
+    #[cfg(not(feature = "controllers"))]
+    start: Start::Absent,
     #[cfg(feature = "controllers")]
     start: Start::Plain(owned_child::start::<decide::Foos>),
 };

@@ -14,7 +14,6 @@ mod status;
 #[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-#[cfg(feature = "controllers")]
 use my_operator_kind::Start;
 use my_operator_kind::{Kind, Permission, Sample};
 
@@ -66,6 +65,8 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/cache_v1alpha1_memcached.yaml"),
         },
     ],
+    #[cfg(not(feature = "controllers"))]
+    start: Start::Absent,
     #[cfg(feature = "controllers")]
     start: Start::Plain(owned_child::start::<decide::Memcacheds>),
 };

@@ -1,23 +1,27 @@
 //! `why`: for each node that is behind or has no available pod, the cause, since when, and what a person can do.
 //!
-//! [`read`] makes the requests, [`facts`] keeps what is needed of each object, and [`mod@explain`] finds the causes, of which
-//! [`cause`] has the closed list: [`pod`] those of a pod, [`requirement`] what a node lacks.
+//! [`read`] makes the requests, and [`facts`] keeps what is needed of each object. The causes are those that the operator
+//! itself finds ([`my_operator_mydaemonset::why`]), of a closed list. [`mod@explain`] has the words, and [`pod`] is
+//! a closer look at pods than the operator takes, which keeps less of them.
 
-mod cause;
 mod explain;
 mod facts;
 mod pod;
 mod read;
-mod requirement;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
 
 use chrono::{SecondsFormat, Utc};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use my_operator_mydaemonset::revision::RevisionView;
+use serde_json::{Value, json};
 
 use super::cluster;
 use super::object::{Object, parse_name};
@@ -25,7 +29,7 @@ use crate::connection::{Connection, Failure, Kind};
 use crate::print;
 use crate::terminal::{Table, harmless};
 use explain::{Finding, Report, explain};
-use facts::Fleet;
+use facts::{Fleet, NodeFacts, PodFacts};
 
 /// How a node is spelled before its name.
 pub(crate) const NODE: Kind = Kind {
@@ -53,18 +57,19 @@ enum Output {
 }
 
 /// What is not known without a right to list objects, each with the objects.
-const MISSING: [(&str, &str); 3] = [
+const MISSING: [(&str, &str); 4] = [
     (
         "nodes",
-        "You may not list nodes: cordons, taints, nodes that are down and nodes without a pod are not shown.",
+        "what is wrong with nodes, and nodes without a pod, are not shown",
     ),
     (
-        "pods",
-        "You may not list pods: only the state of the object is shown.",
+        "controllerrevisions",
+        "where pods of older revisions belong is not known",
     ),
+    ("pods", "only the state of the object is shown"),
     (
         "events",
-        "You may not list events: why a volume is not mounted, or what a probe answered, is not shown.",
+        "why volumes are not mounted, and what probes answered, is not shown",
     ),
 ];
 
@@ -90,7 +95,7 @@ impl Why {
         } else {
             for (kind, text) in MISSING {
                 if lacks(kind) {
-                    writeln!(io::stderr(), "{text}")?;
+                    writeln!(io::stderr(), "You may not list {kind}: {text}.")?;
                 }
             }
             if lacks("pods") {
@@ -117,17 +122,24 @@ async fn find(
 ) -> Result<(Report, Vec<&'static str>), Failure> {
     let now = Utc::now();
     // The nodes last: that of a pod which is listed is among them, unless it is gone.
-    let pods = read::pods(connection, &object.name, now).await?;
-    let nodes = read::nodes(connection, now).await?;
+    let labelled = || read::labelled(&object.name);
+    let keep = |pod| PodFacts::read(pod, now);
+    let pods = read::list::<Pod, _>(connection, labelled(), keep).await?;
+    let keep = |revision: Value| RevisionView::from_json(&revision.to_string()).map(Arc::new);
+    let revisions = read::list::<ControllerRevision, _>(connection, labelled(), keep).await?;
+    let keep = |node| NodeFacts::read(node, now).map(|node| (node.view.name.clone(), node));
+    let nodes = read::list::<Node, _>(connection, ListParams::default(), keep).await?;
     let mut missing = Vec::new();
     missing.extend(nodes.is_none().then_some("nodes"));
+    missing.extend(revisions.is_none().then_some("controllerrevisions"));
     let Some(pods) = pods else {
         missing.push("pods");
         return Ok((Report::default(), missing));
     };
     let mut fleet = Fleet {
-        nodes,
+        nodes: nodes.map(|nodes| nodes.into_iter().collect()),
         pods,
+        revisions: revisions.unwrap_or_default(),
         ..Fleet::default()
     };
     let report = explain(object, &fleet, node, now);
@@ -203,42 +215,25 @@ fn table(findings: &[Finding]) -> Table {
 }
 
 /// Everything that was found out.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answer<'a> {
-    namespace: &'a str,
-    name: &'a str,
-    /// The newest revision.
-    revision: String,
-    state: &'a str,
-    reason: &'a str,
-    nodes: &'a [Finding],
-    /// How many nodes are not in `nodes`, since nothing is to be explained.
-    available_nodes: usize,
-    /// How many nodes are not in `nodes`, since no pod belongs there.
-    ineligible_nodes: usize,
-    /// The kinds of objects that the user may not list.
-    forbidden: &'a [&'static str],
-}
-
 fn json(
     object: &Object,
     report: &Report,
     missing: &[&'static str],
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let answer = Answer {
-        namespace: &object.namespace,
-        name: &object.name,
-        revision: object.revision(),
-        state: object.state(),
-        reason: object.reason(),
-        nodes: &report.findings,
-        available_nodes: report.done,
-        ineligible_nodes: report.ineligible,
-        forbidden: missing,
-    };
-    let answer = serde_json::to_value(answer);
-    let answer = answer.map_err(|error| Failure::Message(error.to_string()))?;
+    let answer = json!({
+        "namespace": object.namespace,
+        "name": object.name,
+        // The newest one.
+        "revision": object.revision(),
+        "state": object.state(),
+        "reason": object.reason(),
+        "nodes": report.findings,
+        // How many nodes are not in `nodes`, since nothing is to be explained, or no pod belongs there.
+        "availableNodes": report.done,
+        "ineligibleNodes": report.ineligible,
+        // The kinds of objects that the user may not list.
+        "forbidden": missing,
+    });
     print::json(&answer, out)
 }

@@ -3,44 +3,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::Api;
+use k8s_openapi::api::core::v1::Event;
 use kube::api::{DynamicObject, ListParams, ObjectMeta};
 use kube::core::ApiResource;
+use kube::{Api, Resource};
 use serde_json::Value;
 
-use super::facts::{NodeFacts, PodFacts, Warning};
+use super::facts::Warning;
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::{cluster, view};
 
-/// The nodes, by name; `None` if the user may not list them.
-pub(super) async fn nodes(
+/// What is kept of each object of a kind; `None` if the user may not list them.
+pub(super) async fn list<K, T>(
     connection: &Connection,
-    now: DateTime<Utc>,
-) -> Result<Option<BTreeMap<String, NodeFacts>>, Failure> {
-    let kind = ApiResource::erase::<Node>(&());
-    let api: Api<DynamicObject> = Api::all_with(connection.client.clone(), &kind);
-    let read = |object| NodeFacts::read(value(object), now);
-    let nodes = cluster::pages(connection, &api, ListParams::default(), read).await;
-    let nodes = permitted(nodes)?;
-    let by_name = |node: NodeFacts| (node.view.name.clone(), node);
-    Ok(nodes.map(|nodes| nodes.into_iter().map(by_name).collect()))
+    params: ListParams,
+    keep: impl Fn(Value) -> Option<T>,
+) -> Result<Option<Vec<T>>, Failure>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let kind = ApiResource::erase::<K>(&());
+    let client = connection.client.clone();
+    let api: Api<DynamicObject> = if K::plural(&()) == "nodes" {
+        Api::all_with(client, &kind)
+    } else {
+        Api::namespaced_with(client, &connection.namespace, &kind)
+    };
+    match cluster::pages(connection, &api, params, |object| keep(value(object))).await {
+        Ok(read) => Ok(Some(read)),
+        Err(failure) if view::is_forbidden(&failure) => Ok(None),
+        Err(failure) => Err(failure),
+    }
 }
 
-/// The pods with the label of an object of that name; `None` if the user may not list them.
-pub(super) async fn pods(
-    connection: &Connection,
-    name: &str,
-    now: DateTime<Utc>,
-) -> Result<Option<Vec<PodFacts>>, Failure> {
-    let api = namespaced(connection, &ApiResource::erase::<Pod>(&()));
-    let params = ListParams {
-        label_selector: Some(cluster::selector(name)),
-        ..ListParams::default()
-    };
-    let read = |object| PodFacts::read(value(object), now);
-    permitted(cluster::pages(connection, &api, params, read).await)
+/// Those with the label of an object of that name.
+pub(super) fn labelled(name: &str) -> ListParams {
+    ListParams::default().labels(&cluster::selector(name))
 }
 
 /// The Warnings about the pods of these UIDs; `None` if the user may not list Events.
@@ -49,21 +47,13 @@ pub(super) async fn warnings(
     pods: &BTreeSet<&str>,
 ) -> Result<Option<BTreeMap<String, Vec<Warning>>>, Failure> {
     let about = match pods.iter().next() {
-        None => return Ok(Some(BTreeMap::new())),
         Some(pod) if pods.len() == 1 => format!("involvedObject.uid={pod}"),
         // The API server looks at all of the namespace either way.
-        Some(_) => "involvedObject.kind=Pod".to_owned(),
+        _ => "involvedObject.kind=Pod".to_owned(),
     };
-    let api = namespaced(connection, &ApiResource::erase::<Event>(&()));
-    let params = ListParams {
-        field_selector: Some(format!("{about},type=Warning")),
-        ..ListParams::default()
-    };
-    let read = |event| {
-        let (uid, warning) = Warning::read(&value(event))?;
-        pods.contains(uid.as_str()).then_some((uid, warning))
-    };
-    let found = permitted(cluster::pages(connection, &api, params, read).await)?;
+    let params = ListParams::default().fields(&format!("{about},type=Warning"));
+    let keep = |event| Warning::read(event).filter(|(uid, _)| pods.contains(uid.as_str()));
+    let found = list::<Event, _>(connection, params, keep).await?;
     Ok(found.map(|found| {
         let mut by_pod: BTreeMap<String, Vec<Warning>> = BTreeMap::new();
         for (uid, warning) in found {
@@ -71,10 +61,6 @@ pub(super) async fn warnings(
         }
         by_pod
     }))
-}
-
-fn namespaced(connection: &Connection, kind: &ApiResource) -> Api<DynamicObject> {
-    Api::namespaced_with(connection.client.clone(), &connection.namespace, kind)
 }
 
 /// The object as one value, without `managedFields`.
@@ -89,13 +75,4 @@ fn value(object: DynamicObject) -> Value {
         fields.insert("metadata".to_owned(), metadata);
     }
     value
-}
-
-/// What was read, unless the user may not read it.
-fn permitted<T>(read: Result<T, Failure>) -> Result<Option<T>, Failure> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(failure) if view::is_forbidden(&failure) => Ok(None),
-        Err(failure) => Err(failure),
-    }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use chrono::{DateTime, Utc};
@@ -11,11 +12,12 @@ use fastrand::Rng;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use my_operator_mydaemonset::cause::Cause;
 use my_operator_mydaemonset::names::{FREEZE_ANNOTATION, NAME_LABEL, REVISION_LABEL};
+use my_operator_mydaemonset::revision::{Content, RevisionView};
 use serde_json::{Value, json};
 
-use super::cause::{ADVICE, Cause};
-use super::explain::{Finding, Report, explain};
+use super::explain::{ADVICE, Finding, Report, explain};
 use super::facts::{Fleet, NodeFacts, PodFacts, Warning};
 use super::find;
 use crate::connection::Connection;
@@ -50,7 +52,7 @@ impl Scene {
     fn new() -> Self {
         let mut scene = Self {
             spec: json!({"image": "nginx:1.29"}),
-            status: json!({"observedGeneration": 3, "conditions": []}),
+            status: json!({"observedGeneration": 3, "updateRevision": NEW, "conditions": []}),
             annotations: json!({}),
             is_deleted: false,
             nodes: Vec::new(),
@@ -116,6 +118,12 @@ impl Scene {
         self.pod("n", NEW, status)
     }
 
+    /// A pod of the newest revision that has just been created.
+    fn starting(&mut self, node: &str) {
+        let pod = self.pod(node, NEW, waiting("ContainerCreating", ""));
+        pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:59:50Z");
+    }
+
     fn event(&mut self, reason: &str, message: &str) {
         self.events.push(
             json!({"involvedObject": {"uid": format!("n-{NEW}")}, "type": "Warning",
@@ -154,6 +162,16 @@ impl Scene {
         Object::decode(serde_json::from_value(raw).unwrap()).ok()
     }
 
+    /// The newest revision.
+    fn revisions(&self) -> Option<Arc<RevisionView>> {
+        let content = Content::from_spec(&self.object(&Value::Null)?.spec);
+        let content: Value = serde_json::from_str(&content.canonical()).unwrap();
+        let owner = json!({"name": "web", "uid": "u", "controller": true});
+        let revision = json!({"metadata": {"name": "web-new", "ownerReferences": [owner],
+            "creationTimestamp": "2026-01-01T00:30:00Z"}, "data": content, "revision": 2});
+        RevisionView::from_json(&revision.to_string()).map(Arc::new)
+    }
+
     fn report(&self, asked: Option<&str>) -> Option<Report> {
         let revision = self.object(&Value::Null)?.revision();
         let dated = |value: &Value| -> Value {
@@ -168,10 +186,11 @@ impl Scene {
         let mut fleet = Fleet {
             nodes: Some(nodes),
             pods,
+            revisions: self.revisions().into_iter().collect(),
             ..Fleet::default()
         };
         for event in &self.events {
-            if let Some((uid, warning)) = Warning::read(&dated(event)) {
+            if let Some((uid, warning)) = Warning::read(dated(event)) {
                 fleet.warnings.entry(uid).or_default().push(warning);
             }
         }
@@ -313,7 +332,6 @@ const CASES: &[(Cause, Injection)] = &[
     }),
     (Cause::AutoPaused, |scene| {
         scene.condition("Progressing", "False", "AutoPaused", "failed on m (Error)");
-        scene.status["updateRevision"] = json!(NEW);
         scene.old();
     }),
     (Cause::AutoPaused, |scene| {
@@ -405,12 +423,12 @@ const CASES: &[(Cause, Injection)] = &[
         scene.status["domain"] = json!("tier test");
         scene.node("m");
         scene.nodes[1]["metadata"]["labels"] = json!({"tier": "test"});
-        scene.pod("m", NEW, ready());
+        scene.starting("m");
         scene.old();
     }),
     (Cause::WaitingTurn, |scene| {
         scene.node("m");
-        scene.pod("m", NEW, waiting("ContainerCreating", ""));
+        scene.starting("m");
         scene.old();
     }),
     (Cause::WaitingTurn, |scene| {
@@ -418,7 +436,7 @@ const CASES: &[(Cause, Injection)] = &[
         scene.condition("Progressing", "True", "Canary", "tried on m and n");
         scene.status["canaryNodes"] = json!(["m", "n"]);
         scene.node("m");
-        scene.pod("m", NEW, waiting("ContainerCreating", ""));
+        scene.starting("m");
         scene.old();
     }),
     (Cause::Terminating, |scene| {
@@ -547,13 +565,17 @@ fn each_injected_cause_is_named_with_what_to_do() {
         assert!(!advice.is_empty(), "{finding:?}");
         assert!(!words.iter().any(|word| advice.contains(word)), "{advice}");
     }
-    let injected: BTreeSet<Cause> = CASES.iter().map(|(cause, _)| *cause).collect();
-    let listed: BTreeSet<Cause> = ADVICE.iter().map(|(cause, _)| *cause).collect();
+    let injected: BTreeSet<String> = CASES
+        .iter()
+        .map(|(cause, _)| format!("{cause:?}"))
+        .collect();
+    let listed = ADVICE.lines().filter_map(|line| line.split_once(": "));
+    let listed: BTreeSet<String> = listed.map(|(cause, _)| cause.to_owned()).collect();
     assert_eq!(injected, listed);
-    assert_eq!(listed.len(), ADVICE.len(), "one is listed twice");
+    assert_eq!(listed.len(), ADVICE.lines().count(), "one is listed twice");
     let page = include_str!("../../../../docs/kubectl/mydaemonset.md");
     for cause in listed {
-        assert!(page.contains(&format!("`{cause:?}`")), "{cause:?}");
+        assert!(page.contains(&format!("`{cause}`")), "{cause}");
     }
 }
 
@@ -658,7 +680,7 @@ fn a_partition_holds_the_last_nodes_that_are_behind() {
     assert_eq!(
         causes,
         [
-            ("a", Cause::Undetermined),
+            ("a", Cause::WaitingTurn),
             ("b", Cause::Partition),
             ("n", Cause::Partition)
         ]
@@ -703,17 +725,20 @@ fn the_unmet_requirement_of_an_affinity_is_named() {
 
 #[tokio::test]
 async fn a_node_that_joins_between_the_reads_is_not_gone() {
-    let scene = Scene::with(|scene| {
+    let mut scene = Scene::with(|scene| {
         scene.old();
     });
+    let revision = scene.object(&Value::Null).unwrap().revision();
+    scene.status["updateRevision"] = json!(revision);
     let object = scene.object(&scene.status).unwrap();
     // The node is there from the moment on at which the pods are listed.
     let has_joined = AtomicBool::new(false);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let items = if request.uri().path().ends_with("/pods") {
+        let path = request.uri().path();
+        let items = if path.ends_with("/pods") {
             has_joined.store(true, Ordering::Relaxed);
             scene.pods.clone()
-        } else if has_joined.load(Ordering::Relaxed) {
+        } else if path.ends_with("/nodes") && has_joined.load(Ordering::Relaxed) {
             scene.nodes.clone()
         } else {
             Vec::new()
@@ -729,7 +754,7 @@ async fn a_node_that_joins_between_the_reads_is_not_gone() {
     };
     let (report, missing) = find(&connection, &object, None).await.unwrap();
     let causes: Vec<Cause> = report.findings.iter().map(|it| it.reason.cause).collect();
-    assert_eq!((causes, missing), (vec![Cause::Undetermined], vec![]));
+    assert_eq!((causes, missing), (vec![Cause::WaitingTurn], vec![]));
 }
 
 /// Replaces some of the values by others that a client may store, or that no client may.

@@ -227,9 +227,9 @@ impl NodeState<'_> {
         };
         match own {
             Some(cause) => WaitsFor::Own(cause),
-            None if new.is_some() || old.is_none() => WaitsFor::Step,
-            None if self.stance.is_later => WaitsFor::Domain,
-            None if self.is_held_back(input) => WaitsFor::Hold,
+            None if new.is_some() => WaitsFor::Deletion,
+            None if old.is_none() => WaitsFor::Step,
+            None if self.is_held_back(input) => self.stance.holds.unwrap_or(WaitsFor::Hold),
             None => WaitsFor::Turn,
         }
     }

@@ -7,12 +7,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::decision::{Claim, Create, Delete, DeleteReason};
 use super::input::{Last, RolloutInput};
+use super::observed::WaitsFor;
 use super::placement::{Eligibility, Obstacle};
 use crate::observe::node::NodeView;
 use crate::observe::pod::PodView;
 use crate::observe::predecessor::Predecessor;
 
-pub(super) mod flags;
+pub(crate) mod flags;
 pub(super) mod judge;
 pub(super) mod plan;
 mod pods;
@@ -24,8 +25,8 @@ use pods::{crashes_from, is_available, is_steady};
 pub(super) struct Stance {
     /// A pause, an auto-pause, the partition, another domain or a closed window keeps it on its revision.
     pub(super) held: bool,
-    /// Its name does not, but another domain comes before its own.
-    pub(super) is_later: bool,
+    /// Which of these it is, if not all nodes are held by the same: the partition, or another domain.
+    pub(super) holds: Option<WaitsFor>,
     /// The roll-out was stopped because of failing nodes.
     pub(super) auto_paused: bool,
 }
@@ -75,7 +76,7 @@ pub(super) struct NodeState<'a> {
 }
 
 /// A node and what is on it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct OnNode {
     /// `None` if the node is gone.
     pub(crate) node: Option<Arc<NodeView>>,

@@ -128,6 +128,42 @@ impl Demands {
         let is_affine = self.terms.as_deref().is_none_or(affine);
         (!is_affine).then_some(Obstacle::NodeAffinity)
     }
+
+    /// The first of them that a node does not meet, in words.
+    fn unmet(&self, node: &NodeView) -> Option<String> {
+        let has = |key: &str| match node.label(key) {
+            _ if key.starts_with(FIELD) => format!("the node has the name {}", node.name),
+            Some(value) => format!("the node has {key}={value}"),
+            None => format!("the node has no label {key}"),
+        };
+        let unmet = |demands: &str, is_selector: bool| {
+            let demand = demands.lines().find(|demand| !holds(demand, node))?;
+            let mut parts = demand.splitn(3, ' ');
+            let mut part = || parts.next().unwrap_or_default();
+            let (key, operator, values) = (part(), part(), part());
+            let (has, key) = (has(key), key.trim_start_matches(FIELD));
+            Some(if is_selector {
+                format!("nodeSelector {key}={values}: {has}")
+            } else {
+                format!("node affinity {key} {operator} [{values}]: {has}")
+            })
+        };
+        if self.obstacle(node)? == Obstacle::NodeSelector {
+            return unmet(&self.selector, true);
+        }
+        let mut terms = self.terms.as_deref()?.split_terminator("\n\n");
+        let Some(first) = terms.next() else {
+            return Some("the node affinity has no term, and so fits no node".to_owned());
+        };
+        let unmet = unmet(first, false)?;
+        Some(match terms.count() {
+            0 => unmet,
+            more => format!(
+                "none of the {} terms of the node affinity; of the first, {unmet}",
+                more + 1
+            ),
+        })
+    }
 }
 
 impl Placement {
@@ -171,10 +207,7 @@ impl Placement {
 
     /// Whether this node should have a pod.
     pub fn eligibility(&self, node: &NodeView) -> Eligibility {
-        let untolerated = |effect: &'static str| {
-            let taints = node.taints.iter();
-            taints.filter(move |t| t.effect == effect && !self.tolerates(t))
-        };
+        let untolerated = |effect| self.untolerated(node, effect);
         let is_down = |taint: &Taint| DOWN_TAINTS.contains(&taint.key.as_str());
         if self.obstacle(node).is_some() {
             Eligibility::Leave
@@ -191,9 +224,28 @@ impl Placement {
 
     /// Why there must be no pod on this node, if so.
     pub(crate) fn obstacle(&self, node: &NodeView) -> Option<Obstacle> {
-        let expels = |taint: &Taint| taint.effect == "NoExecute" && !self.tolerates(taint);
-        let expelled = || node.taints.iter().any(expels).then_some(Obstacle::Taint);
+        let expels = || self.untolerated(node, "NoExecute").next();
+        let expelled = || expels().map(|_| Obstacle::Taint);
         self.demands.obstacle(node).or_else(expelled)
+    }
+
+    /// What keeps pods off a node, in words: a demand on its labels or its name, or a taint, of those first that drive pods
+    /// away.
+    pub(crate) fn unmet(&self, node: &NodeView) -> Option<String> {
+        let mut taints = ["NoExecute", "NoSchedule"]
+            .into_iter()
+            .flat_map(|effect| self.untolerated(node, effect));
+        let unmet = self.demands.unmet(node);
+        unmet.or_else(|| taints.next().map(ToString::to_string))
+    }
+
+    fn untolerated<'a>(
+        &'a self,
+        node: &'a NodeView,
+        effect: &'a str,
+    ) -> impl Iterator<Item = &'a Taint> {
+        let taints = node.taints.iter();
+        taints.filter(move |taint| taint.effect == effect && !self.tolerates(taint))
     }
 
     fn tolerates(&self, taint: &Taint) -> bool {

@@ -313,7 +313,7 @@ fn a_node_that_the_partition_holds_waits_for_that_and_not_for_its_domain() {
     world.strategy.partition = 2;
     let observed = world.decide().observed;
     let expected = [
-        (WaitsFor::Hold, 2),
+        (WaitsFor::Partition, 2),
         (WaitsFor::Domain, 3),
         (WaitsFor::Turn, 1),
     ];

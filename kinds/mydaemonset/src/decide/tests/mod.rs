@@ -2132,7 +2132,7 @@ fn each_node_that_is_not_done_waits_for_something() {
         (
             node("a"),
             vec![ready("a", "new"), ready("a", "old")],
-            WaitsFor::Step,
+            WaitsFor::Deletion,
         ),
         (
             node("a"),

@@ -1,0 +1,77 @@
+//! What a decision is based on as far as it follows from stored objects: the same for the controller and for a client that
+//! asks [`why`](super::why).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::crd::MyDaemonSetStatus;
+use crate::decide::input::{Known, Revisions, RolloutInput};
+use crate::decide::placement::Placement;
+use crate::decide::rollout::RolloutState;
+use crate::decide::window;
+use crate::object::ParsedSpec;
+use crate::revision::RevisionView;
+use crate::status::{needs_no_canary, was_completed};
+
+/// The default of `--node-not-ready-grace`.
+const GRACE: TimeDelta = TimeDelta::seconds(60);
+
+/// The input of a decision as far as it follows from the spec, or what takes its place, and the status before.
+pub(crate) fn input<'a>(
+    spec: &'a ParsedSpec,
+    before: &MyDaemonSetStatus,
+    placement: &'a Placement,
+    revisions: Revisions<'a>,
+    now: DateTime<Utc>,
+) -> RolloutInput<'a> {
+    let (canary, domains) = (spec.canary.as_ref(), spec.domains.as_ref());
+    RolloutInput {
+        placement,
+        strategy: spec.strategy,
+        revisions,
+        grace: GRACE,
+        failures: 0,
+        validated: true,
+        stopped_for: None,
+        resumed: false,
+        freeze: None,
+        now,
+        canary: canary.filter(|_| !needs_no_canary(before, &spec.hash)),
+        approved: false,
+        gate: window::gate(&spec.windows, revisions.goes_back(), now),
+        domains: domains.filter(|_| !was_completed(before, &spec.hash)),
+    }
+}
+
+/// The stored revisions by their hashes, with the placement by which each counts.
+pub(crate) fn known<'a>(
+    revisions: &'a [Arc<RevisionView>],
+    placement: impl Fn(&RevisionView) -> Arc<Placement>,
+) -> BTreeMap<&'a str, Known> {
+    let known = revisions.iter().map(|revision| {
+        let known = Known {
+            number: revision.number,
+            placement: placement(revision),
+        };
+        (revision.hash.as_str(), known)
+    });
+    known.collect()
+}
+
+/// The revision of the last roll-out that was completed.
+pub(crate) fn current_revision(
+    before: &MyDaemonSetStatus,
+    state: &RolloutState,
+    known: &BTreeMap<&str, Known>,
+    update: &str,
+) -> String {
+    // An object without a status may have adopted pods.
+    let adopted = || {
+        let others = state.revisions().filter(|hash| *hash != update);
+        others.max_by_key(|hash| known.get(hash).map(|known| known.number))
+    };
+    let current = before.current_revision.as_deref().or_else(adopted);
+    current.unwrap_or(update).to_owned()
+}
