@@ -46,10 +46,10 @@ pub(crate) fn input<'a>(
 }
 
 /// The stored revisions by their hashes, with the placement by which each counts.
-pub(crate) fn known<'a>(
-    revisions: &'a [Arc<RevisionView>],
+pub(crate) fn known(
+    revisions: &[Arc<RevisionView>],
     placement: impl Fn(&RevisionView) -> Arc<Placement>,
-) -> BTreeMap<&'a str, Known> {
+) -> BTreeMap<&str, Known> {
     let known = revisions.iter().map(|revision| {
         let known = Known {
             number: revision.number,
