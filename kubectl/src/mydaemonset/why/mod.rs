@@ -8,6 +8,7 @@ mod explain;
 mod facts;
 mod pod;
 mod read;
+mod reason;
 #[cfg(test)]
 mod tests;
 

@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use my_operator_kind::watched::utc;
 use my_operator_mydaemonset::cause::Cause;
 
-use super::explain::Reason;
 use super::facts::{PodFacts, Warning};
+use super::reason::Reason;
 use crate::mydaemonset::starting::{self, Wait};
 
 /// A pod that is deleted may outlive its grace period by so much: the clocks differ, and its kubelet has to report.

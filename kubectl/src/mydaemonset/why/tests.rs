@@ -17,9 +17,10 @@ use my_operator_mydaemonset::names::{FREEZE_ANNOTATION, NAME_LABEL, REVISION_LAB
 use my_operator_mydaemonset::revision::{Content, RevisionView};
 use serde_json::{Value, json};
 
-use super::explain::{ADVICE, Finding, Report, explain};
+use super::explain::{Finding, Report, explain};
 use super::facts::{Fleet, NodeFacts, PodFacts, Warning};
 use super::find;
+use super::reason::ADVICE;
 use crate::connection::Connection;
 use crate::mydaemonset::object::Object;
 
