@@ -121,7 +121,7 @@ pub struct Request<'a, S> {
 /// client.
 pub type Recorded = (&'static str, Option<String>);
 
-/// The rules of one kind. All functions are pure. The page of the [crate](crate) has an example.
+/// The rules of one kind. All functions are pure. The page of the [crate] has an example.
 pub trait Rules: 'static {
     /// The object's type: group, version, kind and plural come from it.
     type Object: kube::Resource<DynamicType = ()>;
