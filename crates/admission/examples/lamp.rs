@@ -1,4 +1,4 @@
-//! The webhooks of one kind, called without a listener: `cargo run --example lamp`.
+//! The webhooks of one kind, called without a listener: `cargo run -p admission-rules --example lamp`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A webhook's certificates from a CA of its own: `cargo run --example own_ca`.
+//! A webhook's certificates from a CA of its own: `cargo run -p webhook-certs --example own_ca`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::sync::Arc;

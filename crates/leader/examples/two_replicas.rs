@@ -1,4 +1,4 @@
-//! Two replicas, of which one leads at a time: `cargo run --example two_replicas`.
+//! Two replicas, of which one leads at a time: `cargo run -p fenced-lease --example two_replicas`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A controller that keeps a copy of each labelled ConfigMap: `cargo run --example copies`.
+//! A controller that keeps a copy of each labelled ConfigMap: `cargo run -p wall-clock-controller --example copies`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A controller that has something outside of the cluster to clean up: `cargo run --example finalizer`.
-//! The finalizer itself is kube's.
+//! A controller that has something outside of the cluster to clean up:
+//! `cargo run -p wall-clock-controller --example finalizer`. The finalizer itself is kube's.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::future::ready;

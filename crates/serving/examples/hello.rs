@@ -1,4 +1,4 @@
-//! A listener on loopback, and one request to it: `cargo run --example hello`.
+//! A listener on loopback, and one request to it: `cargo run -p bounded-listener --example hello`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! A controller of about 50 lines, and what a simulation shows of it: `cargo run --example job_runner`.
+//! A controller of about 50 lines, and what a simulation shows of it:
+//! `cargo run -p simulated-apiserver --example job_runner`.
 //!
 //! For every ConfigMap labelled `run=yes` it makes one pod, and records how the pod ended. The simulation runs it once
 //! for each request that it makes, and has that request fail in three ways. No pod may be made twice, and no result
