@@ -1,7 +1,8 @@
 //! The modules of `my-operator`, in the order of the data flow.
 //!
 //! [`cli`] parses the command line. [`run`] builds every part and owns the order of start-up and shutdown.
-//! [`wall_clock_controller`] connects to the API server, and has logs, metrics, probes and the source of time.
+//! [`resilient_kube_client`] connects to the API server, and has the source of time. [`my_operator_telemetry`] has
+//! logs, metrics and probes.
 //!
 //! The API server sends a review to [`bounded_listener`], the TLS listener, whose certificate [`webhook_certs`]
 //! renews. [`admission_rules`] implements the protocol and applies the rules of the object's kind.
@@ -18,9 +19,9 @@
 //!
 //! [`check`] looks at an installation from outside.
 //!
-//! Dependencies point one way: main -> cli -> check -> run -> kinds -> the crates in `crates/`, which know no kind. Cargo
-//! enforces the last arrow, the ones between the crates, and that no kind knows another; `tests/offline/architecture.rs`
-//! enforces the others.
+//! Dependencies point one way: main -> cli -> check -> run -> manifests -> kinds -> the crates in `kinds/` -> those in
+//! `crates/`, which know no kind. Cargo enforces the last two arrows, the ones between the crates, and that no crate of
+//! a kind knows another; `tests/offline/architecture.rs` enforces the others.
 
 pub mod check;
 pub mod cli;

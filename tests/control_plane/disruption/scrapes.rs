@@ -177,7 +177,7 @@ async fn only_a_reader_gets_the_metrics() {
     assert!(body.contains("my_operator_build_info{"), "{body}");
     assert!(body.ends_with("# EOF\n"), "{body}");
 
-    // `telemetry::access` shows in virtual time for how long a verdict counts.
+    // `my_operator_telemetry::access` shows in virtual time for how long a verdict counts.
     if is_soak() {
         kubectl.run("delete serviceaccount scraper").await.good();
         let deleted = Instant::now();

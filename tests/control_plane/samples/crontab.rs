@@ -367,7 +367,8 @@ async fn the_last_run_is_reported_and_the_next_time_is_after_it() {
     assert!(jobs[0].starts_with("x-"), "{jobs:?}");
 }
 
-/// It takes up to a minute, and `kinds::crontab::status` has the arithmetic in unit tests: only `make soak` runs it.
+/// It takes up to a minute, and `my_operator_samples::crontab` has unit tests of the arithmetic: only `make soak`
+/// runs it.
 #[tokio::test]
 async fn the_next_time_is_renewed_when_it_passes() {
     if !my_operator_rounds::is_soak() {
