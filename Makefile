@@ -69,7 +69,7 @@ check: ## Format, lints, words and unit tests: before every commit.
 	./hack/words
 	@$(MAKE) --no-print-directory unit
 
-lint: ## Check format, lints, words, pinned dependencies, links of the API docs and licences.
+lint: ## Check format, lints, kinds without a client, words, pinned dependencies, links of the API docs and licences.
 	$(CARGO) fmt --all --check
 	$(CLIPPY)
 	./hack/check-kinds
