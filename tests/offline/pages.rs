@@ -21,16 +21,18 @@ fn the_page_of_the_example_kind_quotes_the_whole_kind() {
 }
 
 /// Where paths in pages begin, at the root of the checkout.
-const FOLDERS: [&str; 12] = [
+const FOLDERS: [&str; 14] = [
     "benches",
     "cluster",
     "config",
     "contrib",
     "crates",
+    "dist",
     "docs",
     "examples",
     "hack",
     "kinds",
+    "kubectl",
     "packaging",
     "src",
     "tests",
