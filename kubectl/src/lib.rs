@@ -3,6 +3,9 @@
 //! kubectl runs `kubectl-at` for `kubectl at`. The other names in [`PROGRAMS`] are links to the same file.
 //! [`connection`] turns kubectl's flags into a client and prints failures as kubectl does; [`terminal`] makes text of the
 //! server harmless, and lays it out. Neither knows a command.
+//!
+//! [`at`] and [`mydaemonset`] have the commands. What they know of a kind is the crate of the kind in `kinds/`, without its
+//! reconciler; [`complete`] has what a shell completes.
 
 pub mod at;
 pub mod complete;
