@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fmt::{self, Display};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -97,7 +97,7 @@ impl PodTemplate {
 /// long template is elsewhere, such as in `env`: that is parsed, as malformed JSON is an error, but not kept.
 ///
 /// # Errors
-/// Those of reading the whole.
+/// Those of reading the whole, and where [`serde_json`] reads an object as something else.
 pub fn for_rules<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PodTemplate>, D::Error> {
     let template = Part::Template.deserialize(reader)?;
     Ok((!template.is_null()).then_some(PodTemplate(template)))
@@ -105,6 +105,8 @@ pub fn for_rules<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PodTempl
 
 /// The members of a container that [`for_rules`] keeps.
 const READ: [&str; 3] = ["name", "image", "ports"];
+/// The key of an object that [`serde_json`] replaces by what the text of its value says, once its feature `raw_value` is on.
+const RAW: &str = "$serde_json::private::RawValue";
 
 /// A part of a template: what is kept of it.
 #[derive(Clone, Copy)]
@@ -166,11 +168,13 @@ impl<'de> Visitor<'de> for Part {
         Ok(value.into())
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(match self {
-            Self::Nothing => Value::Null,
-            _ => value.into(),
-        })
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        match self {
+            // It may be a key.
+            Self::Nothing if value == RAW => Err(E::custom(RAW)),
+            Self::Nothing => Ok(Value::Null),
+            _ => Ok(value.into()),
+        }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
@@ -196,6 +200,9 @@ impl<'de> Visitor<'de> for Part {
             return Ok(Value::Null);
         }
         while let Some(key) = members.next_key::<String>()? {
+            if key == RAW {
+                return Err(A::Error::custom(RAW));
+            }
             let part = self.member(&key);
             let value = members.next_value_seed(part)?;
             if !matches!(part, Self::Nothing) {

@@ -467,6 +467,16 @@ mod tests {
             let text = format!(r#"{{"template":{{"spec":{{"containers":[{{"env":{bad}}}]}}}}}}"#);
             assert!(read_whole(&text).is_err() && MyDaemonSetRules::read(&text).is_err());
         }
+        // The reconciler would read another template than the one that was judged.
+        for (before, after) in [
+            ("", ""),
+            (r#""spec":{"#, "}"),
+            (r#""spec":{"containers":[{"env":{"#, "}}]}"),
+        ] {
+            let raw = r#""$serde_json::private::RawValue":"{\"spec\":{\"nodeName\":\"n\"}}""#;
+            let text = format!(r#"{{"template":{{{before}{raw}{after}}}}}"#);
+            assert!(read_whole(&text).is_ok() && MyDaemonSetRules::read(&text).is_err());
+        }
         let kept = MyDaemonSetRules::read(&good.to_string()).unwrap();
         let kept = serde_json::to_string(&kept).unwrap();
         assert!(
