@@ -114,7 +114,10 @@ impl<'a> Pass<'a> {
     pub(crate) fn namespace_freeze(&self) -> Option<String> {
         match self.of_namespace {
             OfNamespace::Known(value) => value.as_deref().map(str::to_owned),
-            OfNamespace::Unknown => status::read(&self.object.status).namespace_freeze,
+            OfNamespace::Unknown => {
+                let stored = status::read(&self.object.status);
+                status::namespace_freeze(&stored).map(str::to_owned)
+            }
         }
     }
 

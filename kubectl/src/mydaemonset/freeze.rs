@@ -7,7 +7,7 @@ use chrono::{SecondsFormat, Utc};
 use clap::Args;
 use my_operator_mydaemonset::crd::MyDaemonSetStatus;
 use my_operator_mydaemonset::names::FREEZE_ANNOTATION;
-use my_operator_mydaemonset::status::{FROZEN, INVALID, is_frozen, is_migrating};
+use my_operator_mydaemonset::status::{FROZEN, INVALID, is_migrating, namespace_freeze};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -159,11 +159,14 @@ async fn wait(
 
 /// Whether the status is about that value of the annotation, or about none.
 fn is_acknowledged(object: &Object, value: Option<&str>) -> bool {
-    if value.is_some() {
-        is_frozen(&object.status) && object.status.freeze.as_deref() == value
-    } else {
-        object.condition(FROZEN).is_none()
-    }
+    let Some(value) = value else {
+        return object.condition(FROZEN).is_none();
+    };
+    object.holds(FROZEN).is_some_and(|frozen| {
+        // A CRD of before the field has only the message.
+        let freeze = object.status.freeze.as_deref();
+        freeze.map_or_else(|| frozen.message.ends_with(value), |it| it == value)
+    })
 }
 
 /// Why the operator will not acknowledge it, if that is known.
@@ -186,7 +189,7 @@ fn obstacle(object: &Object, value: Option<&str>) -> Option<&'static str> {
 
 /// Whether only the namespace is frozen.
 fn is_of_namespace(status: &MyDaemonSetStatus) -> bool {
-    status.freeze.is_none() && status.namespace_freeze.is_some()
+    status.freeze.is_none() && namespace_freeze(status).is_some()
 }
 
 fn error(object: &Object, text: &str) -> String {
@@ -214,6 +217,12 @@ mod tests {
         let waits = with("False");
         assert!(!is_acknowledged(&waits, Some("since 2")));
         assert!(is_acknowledged(&object(&json!({}), &json!({})), None));
+        // Without the field, as under a CRD of before it.
+        let condition = json!({"type": "Frozen", "status": "True", "reason": "Frozen",
+            "message": "while it is there: since 2", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let pruned = object(&json!({}), &json!({"conditions": [condition]}));
+        assert!(is_acknowledged(&pruned, Some("since 2")));
+        assert!(!is_acknowledged(&pruned, Some("since 3")));
     }
 
     #[test]
@@ -232,9 +241,14 @@ mod tests {
             let text = obstacle(object, value).unwrap_or_default();
             assert!(text.contains("another client"), "{text}");
         }
-        let of_namespace = object(&json!({}), &json!({"namespaceFreeze": "all"}));
-        let text = obstacle(&of_namespace, None).unwrap_or_default();
-        assert!(text.contains("its namespace is frozen"), "{text}");
+        let condition = json!({"type": "Frozen", "status": "True", "reason": "Frozen",
+            "message": format!("while the annotation {FREEZE_ANNOTATION} is on the namespace: all"),
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let named = json!({"namespaceFreeze": "all", "conditions": [condition]});
+        for status in [named, json!({"conditions": [condition]})] {
+            let text = obstacle(&object(&json!({}), &status), None).unwrap_or_default();
+            assert!(text.contains("its namespace is frozen"), "{text}");
+        }
         let status = json!({"observedGeneration": 3, "state": "Invalid"});
         let invalid = object(&json!({}), &status);
         let text = obstacle(&invalid, None).unwrap_or_default();
