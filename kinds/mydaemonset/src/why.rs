@@ -128,6 +128,13 @@ impl Seen<'_> {
         self.annotation(key) == Some(hash)
     }
 
+    /// The value of the annotation that freezes the object, or did so when the operator last looked.
+    fn own_freeze(&self) -> Option<&str> {
+        let own = self.annotation(FREEZE_ANNOTATION).map(String::as_str);
+        let own = own.filter(|value| Freeze::parse(value).is_some());
+        own.or(self.status.freeze.as_deref())
+    }
+
     fn freeze(&self) -> Option<Freeze> {
         let own = self.annotation(FREEZE_ANNOTATION);
         let own = own.and_then(|value| Freeze::parse(value));
@@ -200,8 +207,8 @@ impl Judge<'_> {
         let (revisions, progress) = (&input.revisions, seen.progress());
         let frozen = input.freeze.map(|freeze| Frozen {
             freeze,
-            own: seen.status.freeze.as_deref(),
-            of_namespace: seen.status.namespace_freeze.as_deref(),
+            own: seen.own_freeze(),
+            of_namespace: status::namespace_freeze(seen.status),
             is_settled: true,
         });
         let undo = revisions.undone;

@@ -145,11 +145,11 @@ fn of_object(cause: Cause, object: &Object, wait: &Wait) -> Reason {
     };
     let refused = object.condition(DEGRADED).filter(is_refused);
     let progressing = object.condition(PROGRESSING);
-    let is_frozen = |it: &&Condition| it.status == "True";
+    let held = progressing.filter(|it| cause_of_progress(&it.reason) == Some(cause));
     let dated = match cause {
         Cause::InvalidSpec => object.condition(ACCEPTED),
-        Cause::Frozen => object.condition(FROZEN).filter(is_frozen).or(progressing),
-        _ => progressing.filter(|it| cause_of_progress(&it.reason) == Some(cause)),
+        Cause::Frozen => object.holds(FROZEN).or(held),
+        _ => held,
     };
     // It may have been so with another reason before.
     let undated = match cause {

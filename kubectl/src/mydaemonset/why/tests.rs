@@ -379,6 +379,11 @@ const CASES: &[(Cause, Injection)] = &[
     }),
     (Cause::Frozen, |scene| scene.frozen("all since 1")),
     (Cause::Frozen, |scene| {
+        // The operator has not looked since, or its status has no field for it.
+        scene.annotations = json!({FREEZE_ANNOTATION: "since 1"});
+        scene.old();
+    }),
+    (Cause::Frozen, |scene| {
         scene.status["namespaceFreeze"] = json!("all");
         scene.condition("Frozen", "True", "Frozen", "frozen");
     }),
@@ -636,6 +641,20 @@ fn a_cause_has_the_words_and_the_instant_of_what_shows_it() {
             "{cause:?}"
         );
     }
+}
+
+#[test]
+fn a_freeze_that_is_not_acknowledged_has_no_date() {
+    let scene = Scene::with(|scene| {
+        scene.frozen("since 1");
+        scene.condition("Frozen", "False", "Waiting", "calls were sent before");
+        scene.old();
+    });
+    let reason = scene.finding().reason;
+    assert_eq!(
+        (reason.cause, reason.since, reason.message.as_str()),
+        (Cause::Frozen, None, "")
+    );
 }
 
 #[test]
