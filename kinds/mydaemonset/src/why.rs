@@ -261,8 +261,9 @@ impl Judge<'_> {
     fn pod<'a>(&self, on_node: &'a OnNode) -> Option<&'a Arc<PodView>> {
         let (input, update) = (&self.input, self.input.revisions.update);
         on_node.pods.iter().min_by_key(|pod| {
-            let is_available = pod.is_available(input.strategy.min_ready, input.now);
-            (pod.deleting, pod.revision != update || is_available)
+            let is_new = pod.revision == update;
+            let is_done = is_new && pod.is_available(input.strategy.min_ready, input.now);
+            (pod.deleting, is_done, !is_new)
         })
     }
 

@@ -644,6 +644,20 @@ fn a_cause_has_the_words_and_the_instant_of_what_shows_it() {
 }
 
 #[test]
+fn the_pod_that_is_to_go_is_the_older_one() {
+    let mut scene = Scene::new();
+    scene.refused("DeleteRefused", "no");
+    scene.new_pod(ready());
+    scene.old();
+    for _ in 0..2 {
+        let reason = scene.finding().reason;
+        let pod = reason.pod.as_deref();
+        assert_eq!((reason.cause, pod), (Cause::DeleteRefused, Some("n-old")));
+        scene.pods.reverse();
+    }
+}
+
+#[test]
 fn a_freeze_that_is_not_acknowledged_has_no_date() {
     let scene = Scene::with(|scene| {
         scene.frozen("since 1");
