@@ -228,18 +228,22 @@ impl Judge<'_> {
         };
         let cause = causes(&status, progress, seen.refusal());
         let stands = seen.standing();
-        let is_held = |name: &str| {
+        let is_canary = |name: &str| {
             let mut canaries = seen.status.canary_nodes.iter();
-            let is_canary = progress == CANARY && canaries.any(|canary| canary == name);
-            cause_of_progress(progress).is_some() && !is_canary
+            progress == CANARY && canaries.any(|canary| canary == name)
         };
+        let is_held = |name: &str| cause_of_progress(progress).is_some() && !is_canary(name);
         let of_node = |(name, on_node): (&Arc<str>, &OnNode)| {
             let (is_concerned, waits_for) = self.waits_for(name, on_node);
             let cause = waits_for.map(|waits_for| match (waits_for, stands) {
                 (WaitsFor::Own(own), _) => own,
                 (_, Some(stands)) => stands,
-                // The operator knows more than what is seen here: where it says that the roll-out stands, it does.
+                // The operator knows more than what is seen here: where it says that the roll-out stands, it does, and
+                // its canaries are the canaries.
                 (WaitsFor::Turn, None) if is_held(name) => cause(WaitsFor::Hold),
+                (WaitsFor::Hold, None) if is_canary(name) && input.freeze.is_none() => {
+                    cause(WaitsFor::Turn)
+                }
                 (waits_for, None) => cause(waits_for),
             });
             let pod = self.pod(on_node);

@@ -445,6 +445,16 @@ const CASES: &[(Cause, Injection)] = &[
         scene.starting("m");
         scene.old();
     }),
+    (Cause::WaitingTurn, |scene| {
+        // It joined later than the other node, and the operator chose it for what is not seen here.
+        scene.spec["updateStrategy"] = json!({"rollingUpdate": {"canary": {"nodes": 1}}});
+        scene.condition("Progressing", "True", "Canary", "tried on n");
+        scene.status["canaryNodes"] = json!(["n"]);
+        scene.nodes[0]["metadata"]["creationTimestamp"] = json!("2026-01-01T00:45:00Z");
+        scene.node("m");
+        scene.pod("m", "old", ready());
+        scene.old();
+    }),
     (Cause::Terminating, |scene| {
         let pod = scene.old();
         pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:20Z");
