@@ -163,9 +163,8 @@ fn is_acknowledged(object: &Object, value: Option<&str>) -> bool {
         return object.condition(FROZEN).is_none();
     };
     object.holds(FROZEN).is_some_and(|frozen| {
-        // A CRD of before the field has only the message.
-        let freeze = object.status.freeze.as_deref();
-        freeze.map_or_else(|| frozen.message.ends_with(value), |it| it == value)
+        // An operator or a CRD of before the field has only the message.
+        object.status.freeze.as_deref() == Some(value) || frozen.message.ends_with(value)
     })
 }
 
