@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::GRACE;
 use super::judge::{History, POOL, PodState, Rules};
-use crate::harness::TIMEOUT;
 use crate::harness::pods::Recorder;
 use crate::harness::record::{Record, version};
+use crate::harness::{TIMEOUT, try_wait};
 
 const NAME: &str = "x";
 /// With it a pod of a fake node is Ready or not.
@@ -241,15 +241,10 @@ impl Fleet {
 
     /// Waits until the status says so in a word.
     pub(super) async fn until_state(&self, state: &str) {
-        let begin = Instant::now();
-        loop {
-            let status = self.object().status.unwrap_or_default();
-            if status.state.as_deref() == Some(state) {
-                return;
-            }
-            assert!(begin.elapsed() < TIMEOUT, "not {state}: {status:#?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let status = || self.object().status.unwrap_or_default();
+        let is_so = async || (status().state.as_deref() == Some(state)).then_some(());
+        let seen = try_wait(TIMEOUT, is_so).await;
+        assert!(seen.is_some(), "not {state}: {:#?}", status());
     }
 
     /// How many pods it has had.
@@ -387,15 +382,14 @@ impl Fleet {
         names.collect()
     }
 
-    /// Waits until these are its pods and no others. A name is that of the node and the revision. One that has ended holds
-    /// up nothing and may stay for seconds after it was deleted: a killed operator may have cut the call short.
+    /// Waits until these are its pods and no others. A name is that of the node and the revision.
     pub(super) async fn until_names(&self, names: &BTreeMap<String, String>) {
-        let begin = Instant::now();
-        while self.list().len() != names.len() || self.names() != *names {
-            let (now, late) = (self.names(), begin.elapsed() > TIMEOUT);
-            assert!(!late, "{now:?}\nare not {names:?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let is_so = async || {
+            let is_so = self.list().len() == names.len() && self.names() == *names;
+            is_so.then_some(())
+        };
+        let seen = try_wait(TIMEOUT, is_so).await;
+        assert!(seen.is_some(), "{:?}\nare not {names:?}", self.names());
     }
 
     /// All events of the pods and of the object up to now.
