@@ -10,13 +10,14 @@ use crate::crd::MyDaemonSetStatus;
 use crate::decide::input::{Known, Revisions, RolloutInput};
 use crate::decide::placement::Placement;
 use crate::decide::rollout::RolloutState;
+use crate::decide::undo;
 use crate::decide::window;
 use crate::object::ParsedSpec;
 use crate::revision::RevisionView;
 use crate::status::{needs_no_canary, was_completed};
 
 /// The default of `--node-not-ready-grace`.
-const GRACE: TimeDelta = TimeDelta::seconds(60);
+pub(crate) const GRACE: TimeDelta = TimeDelta::seconds(60);
 
 /// The input of a decision as far as it follows from the spec, or what takes its place, and the status before.
 pub(crate) fn input<'a>(
@@ -60,6 +61,16 @@ pub(crate) fn known(
     known.collect()
 }
 
+/// The revision that the pods go back to, should `written`, that of the spec, fail: none if it is not stored any more.
+pub(crate) fn undo_target<'a>(
+    before: &MyDaemonSetStatus,
+    written: &str,
+    revisions: &'a [Arc<RevisionView>],
+) -> Option<&'a Arc<RevisionView>> {
+    let target = undo::target(&before.complete_revisions, written)?;
+    revisions.iter().find(|it| it.hash == target)
+}
+
 /// The revision of the last roll-out that was completed.
 pub(crate) fn current_revision(
     before: &MyDaemonSetStatus,
@@ -74,4 +85,34 @@ pub(crate) fn current_revision(
     };
     let current = before.current_revision.as_deref().or_else(adopted);
     current.unwrap_or(update).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_back_leads_to_the_last_other_revision_that_was_completed_and_is_kept() {
+        let before = |complete: &[&str]| MyDaemonSetStatus {
+            complete_revisions: complete.iter().map(ToString::to_string).collect(),
+            ..MyDaemonSetStatus::default()
+        };
+        let kept = |hashes: &[&str]| -> Vec<Arc<RevisionView>> {
+            let revision = |hash: &&str| RevisionView {
+                hash: hash.to_string(),
+                ..RevisionView::default()
+            };
+            hashes.iter().map(revision).map(Arc::new).collect()
+        };
+        let target = |complete: &[&str], written: &str, hashes: &[&str]| {
+            let revisions = kept(hashes);
+            let target = undo_target(&before(complete), written, &revisions);
+            target.map(|target| target.hash.clone())
+        };
+        let (complete, all) = (["c", "b"], ["new", "c", "b"]);
+        assert_eq!(target(&complete, "new", &all).as_deref(), Some("c"));
+        assert_eq!(target(&complete, "c", &all).as_deref(), Some("b"));
+        assert_eq!(target(&complete, "new", &["new", "b"]), None);
+        assert_eq!(target(&[], "new", &all), None);
+    }
 }

@@ -24,7 +24,19 @@ fn grace(text: &str) -> Result<TimeDelta, String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::{Args as _, FromArgMatches as _};
+
     use super::*;
+    use crate::basis::GRACE;
+
+    #[test]
+    fn without_the_flag_the_grace_is_that_of_a_client() {
+        let command = Flags::augment_args(clap::Command::new("run"));
+        let matches = command.get_matches_from(["run"]);
+        let flags = Flags::from_arg_matches(&matches).unwrap();
+        assert_eq!(flags.node_not_ready_grace, GRACE);
+    }
 
     #[test]
     fn the_grace_has_a_maximum() {

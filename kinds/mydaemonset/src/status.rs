@@ -958,7 +958,7 @@ pub fn resumable<'a>(status: &'a MyDaemonSetStatus, update: &'a str) -> Option<&
     let reason = progress_of(status);
     if is_undone(status, update) {
         return if reason == NO_ELIGIBLE_NODES {
-            undo::target(&status.complete_revisions, update, |_| true)
+            undo::target(&status.complete_revisions, update)
         } else {
             // The way back, if that failed.
             status.failed_revisions.last().map(String::as_str)

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use wall_clock_controller::reconcile::condition::{self, ACCEPTED};
 
-use super::basis::{current_revision, input, known};
+use super::basis::{current_revision, input, known, undo_target};
 use super::cause::Cause;
 use super::crd::{MyDaemonSetSpec, MyDaemonSetStatus};
 use super::decide::freeze::Freeze;
@@ -18,15 +18,15 @@ use super::decide::node::flags::NodeFlag;
 use super::decide::observed::{Observed, WaitsFor};
 use super::decide::placement::Obstacle;
 use super::decide::rollout::RolloutState;
-use super::decide::undo::{self, Undo};
+use super::decide::undo::Undo;
 use super::names::{APPROVE_ANNOTATION, FREEZE_ANNOTATION, RESUME_ANNOTATION};
 use super::object::ParsedSpec;
 use super::observe::node::NodeView;
 use super::observe::pod::PodView;
 use super::revision::RevisionView;
 use super::status::{
-    self, CANARY, DEGRADED, Frozen, PROGRESSING, StatusInput, WAITING_FOR_DELETION,
-    cause_of_progress, cause_of_refusal, causes,
+    self, CANARY, DEGRADED, Frozen, StatusInput, WAITING_FOR_DELETION, cause_of_progress,
+    cause_of_refusal, causes,
 };
 
 /// What a client has read of an object and its cluster.
@@ -78,9 +78,7 @@ pub fn why(seen: &Seen<'_>, now: DateTime<Utc>) -> Vec<Wait> {
     }
     let resumes = |hash| seen.names(RESUME_ANNOTATION, hash);
     let is_undone = status::is_undone(status, &written.hash) && !resumes(&written.hash);
-    let complete = &status.complete_revisions;
-    let target = undo::target(complete, &written.hash, |_| true).filter(|_| is_undone);
-    let target = target.and_then(|target| revisions.iter().find(|it| it.hash == target));
+    let target = undo_target(status, &written.hash, &revisions).filter(|_| is_undone);
     let back = target.map(|target| written.back_to(target));
     let spec = back.as_ref().unwrap_or(&written);
     let known = known(&revisions, |revision| revision.placement.clone());
@@ -128,17 +126,15 @@ impl Seen<'_> {
         self.annotation(key) == Some(hash)
     }
 
-    /// The value of the annotation that freezes the object, or did so when the operator last looked.
+    /// The value of the annotation that freezes the object.
     fn own_freeze(&self) -> Option<&str> {
         let own = self.annotation(FREEZE_ANNOTATION).map(String::as_str);
-        let own = own.filter(|value| Freeze::parse(value).is_some());
-        own.or(self.status.freeze.as_deref())
+        own.filter(|value| Freeze::parse(value).is_some())
     }
 
     fn freeze(&self) -> Option<Freeze> {
-        let own = self.annotation(FREEZE_ANNOTATION);
-        let own = own.and_then(|value| Freeze::parse(value));
         // Its namespace may be frozen, too.
+        let own = self.own_freeze().and_then(Freeze::parse);
         own.max(status::acknowledged(self.status))
     }
 
@@ -174,14 +170,9 @@ impl Seen<'_> {
         } else if accepted.is_some_and(|it| it.status == "False") {
             Some(Cause::InvalidSpec)
         } else {
-            (self.progress() == WAITING_FOR_DELETION).then_some(Cause::RevisionNotStored)
+            let waits = status::progress_of(status) == WAITING_FOR_DELETION;
+            waits.then_some(Cause::RevisionNotStored)
         }
-    }
-
-    /// The reason of `Progressing`.
-    fn progress(&self) -> &str {
-        let progressing = condition::get(&self.status.conditions, PROGRESSING);
-        progressing.map_or("", |it| it.reason.as_str())
     }
 
     /// Which calls the API server rejects.
@@ -204,10 +195,11 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn of_nodes(&self, nodes: &BTreeMap<Arc<str>, OnNode>) -> Vec<Wait> {
         let (seen, input) = (self.seen, &self.input);
-        let (revisions, progress) = (&input.revisions, seen.progress());
+        let (revisions, progress) = (&input.revisions, status::progress_of(seen.status));
         let frozen = input.freeze.map(|freeze| Frozen {
             freeze,
-            own: seen.own_freeze(),
+            // Now, or when the operator last looked.
+            own: seen.own_freeze().or(seen.status.freeze.as_deref()),
             of_namespace: status::namespace_freeze(seen.status),
             is_settled: true,
         });

@@ -9,9 +9,10 @@ use super::write_status::StatusWriter;
 use crate::act;
 use crate::act::outcome::Outcome;
 use crate::act::revisions::{Ensured, ensure_revision, prune_revisions};
+use crate::basis;
 use crate::crd::MyDaemonSetStatus;
 use crate::decide::decision::DeleteReason;
-use crate::decide::undo::{self, Undo};
+use crate::decide::undo::Undo;
 use crate::decide::window::Gate;
 use crate::memory::WayBack;
 use crate::memory::event_tally::{created_text, deleted_text, pods};
@@ -74,9 +75,7 @@ impl<'a> Reconcile<'a> {
     /// The revision that the pods go back to, should that of the spec fail.
     fn undo_target(&self, spec: &ParsedSpec) -> Option<Arc<RevisionView>> {
         let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
-        let complete = &self.status.before().complete_revisions;
-        let target = undo::target(complete, &spec.hash, |_| true)?;
-        revisions.iter().find(|it| it.hash == target).cloned()
+        basis::undo_target(self.status.before(), &spec.hash, &revisions).cloned()
     }
 
     /// Brings the cluster closer to a valid spec, or to the one that takes its place.

