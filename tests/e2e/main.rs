@@ -13,6 +13,7 @@
 
 use my_operator_harness as harness;
 
+mod alerts;
 mod at;
 mod chart;
 mod demo;

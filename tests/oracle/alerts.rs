@@ -10,15 +10,11 @@ use std::process::Command;
 use my_operator_cluster::binaries;
 use serde_json::Value;
 
+use crate::harness::alerts::groups;
 use crate::harness::checkout;
 
 fn yaml(path: &Path) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// The groups of rules, without the object around them that is for the Prometheus Operator.
-fn rules() -> Value {
-    yaml(&checkout().join("config/components/prometheus/alerts.yaml"))["spec"].take()
 }
 
 fn alerts(rules: &mut Value) -> impl Iterator<Item = &mut Value> {
@@ -47,7 +43,7 @@ fn tries() -> Vec<std::path::PathBuf> {
 fn promtool_finds_nothing_wrong_with_the_alerts() {
     let folder = tempfile::tempdir().unwrap();
     // JSON is YAML.
-    fs::write(folder.path().join("rules.yaml"), rules().to_string()).unwrap();
+    fs::write(folder.path().join("rules.yaml"), groups().to_string()).unwrap();
     promtool(
         folder.path(),
         &["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"],
@@ -57,7 +53,7 @@ fn promtool_finds_nothing_wrong_with_the_alerts() {
 #[test]
 fn each_alert_goes_off_when_it_should_and_not_otherwise() {
     let folder = tempfile::tempdir().unwrap();
-    let mut rules = rules();
+    let mut rules = groups();
     // Otherwise each test would have to repeat the text of the annotations.
     for alert in alerts(&mut rules) {
         alert.as_object_mut().unwrap().remove("annotations");
@@ -85,7 +81,7 @@ fn each_alert_is_tried_both_ways() {
             }
         }
     }
-    let mut rules = rules();
+    let mut rules = groups();
     let wanted: BTreeSet<_> = alerts(&mut rules)
         .map(|alert| alert["alert"].as_str().unwrap().to_owned())
         .flat_map(|name| [(name.clone(), false), (name, true)])
@@ -102,7 +98,7 @@ fn each_alert_says_what_it_means_and_where_to_read_on() {
         .map(|name| format!("MyOperator{name}"))
         .collect();
     let mut named = Vec::new();
-    for alert in alerts(&mut rules()) {
+    for alert in alerts(&mut groups()) {
         let name = alert["alert"].as_str().unwrap().to_owned();
         let severity = &alert["labels"]["severity"];
         assert!(severity == "critical" || severity == "warning", "{name}");

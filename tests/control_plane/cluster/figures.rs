@@ -1,12 +1,11 @@
 //! The metrics that alerts, dashboards and docs name are those that the operator exposes.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use crate::cluster::at::at_when;
 use crate::cluster::{environment, kubectl};
 use crate::harness::promql::Queried;
-use crate::harness::{checkout, dashboards, documented, wait_for};
+use crate::harness::{alerts, dashboards, documented, wait_for};
 
 /// Metrics that appear only after an event that no test here causes.
 const NOT_YET: [&str; 1] = ["my_operator_reconcile_errors_total"];
@@ -98,10 +97,8 @@ async fn page() -> String {
 
 /// The name of each alert, or the place in a dashboard, with its expression.
 fn expressions() -> Vec<(String, String)> {
-    let path = checkout().join("config/components/prometheus/alerts.yaml");
-    let alerts: serde_json::Value =
-        serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-    let rules = alerts["spec"]["groups"][0]["rules"].as_array().unwrap();
+    let groups = alerts::groups();
+    let rules = groups["groups"][0]["rules"].as_array().unwrap();
     let word = |of: &serde_json::Value| of.as_str().unwrap().to_owned();
     let of_alerts = rules
         .iter()

@@ -8,8 +8,9 @@ use chrono::{TimeDelta, Utc};
 use my_operator_rounds::lengths;
 use webhook_certs::authority::{Authority, Leaf};
 
-use crate::disruption::load::{Load, call, trust};
+use crate::disruption::load::Load;
 use crate::disruption::webhook_plane;
+use crate::harness::peer::{call, trust};
 use crate::harness::{self, Operator, http_get, operator_kubeconfig, wait_for};
 
 /// Puts files into the folder as the kubelet does for a Secret: a new folder beside the old, and a

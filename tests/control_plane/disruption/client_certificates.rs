@@ -13,7 +13,7 @@ use rcgen::{
 use serde_json::{Value, json};
 
 use crate::disruption::VALIDATING;
-use crate::disruption::load::{call, trust};
+use crate::harness::peer::{call, trust};
 use crate::harness::{self, Kubectl, Operator, OwnPlane, operator_kubeconfig};
 
 const GOOD: &str = "config/samples/apps_v1beta1_mydaemonset.yaml";

@@ -13,8 +13,9 @@ use my_operator_rounds::lengths;
 use serde_json::{Value, json};
 use webhook_certs::authority::Authority;
 
-use crate::disruption::load::{Load, call, trust};
+use crate::disruption::load::Load;
 use crate::disruption::{VALIDATING, report, until_event, webhook_plane};
+use crate::harness::peer::{call, trust};
 use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::{self, Kubectl, NAMESPACE, Operator, operator_kubeconfig};
 

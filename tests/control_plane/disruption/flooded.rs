@@ -16,8 +16,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::load::{Load, dry_run, trust};
+use super::load::{Load, dry_run};
 use super::{VALIDATING, report, webhook_plane};
+use crate::harness::peer::trust;
 use crate::harness::{self, Kubectl, NAMESPACE, Operator, operator_kubeconfig, wait_for};
 
 /// Peers that send one review after the other, each from an address of its own.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use my_operator_cluster::Cluster;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use crate::harness::Operator;
 
@@ -128,10 +128,10 @@ impl Start<'_> {
                 starts: Starts::WhileFrozen(before),
             }) => {
                 before.pass(&first).await;
-                signal(&first, Signal::STOP);
+                first.signal(Signal::STOP);
                 let frozen = Instant::now();
                 life.end(&self.operator("killed-too")).await;
-                signal(&first, Signal::CONT);
+                first.signal(Signal::CONT);
                 let frozen = frozen.elapsed();
                 round.life.end(&first).await;
                 return frozen;
@@ -139,9 +139,4 @@ impl Start<'_> {
         }
         Duration::ZERO
     }
-}
-
-pub(crate) fn signal(operator: &Operator, signal: Signal) {
-    let pid = i32::try_from(operator.process.pid()).ok();
-    rustix::process::kill_process(pid.and_then(Pid::from_raw).unwrap(), signal).unwrap();
 }

@@ -6,11 +6,7 @@ use std::time::{Duration, Instant};
 
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Client};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// Between two calls of one peer: other tests run beside this one.
@@ -137,59 +133,6 @@ pub(crate) fn dry_run(
 
 fn object(resource: &ApiResource, peer: usize, i: usize, spec: &Value) -> DynamicObject {
     DynamicObject::new(&format!("x-{peer}-{i}"), resource).data(json!({ "spec": spec }))
-}
-
-/// A handshake and one call, as a peer with that trust. Gives the certificate presented.
-pub(crate) async fn call(webhook: &str, tls: Arc<rustls::ClientConfig>) -> Result<Vec<u8>, String> {
-    let text = |error: std::io::Error| error.to_string();
-    let stream = TcpStream::connect(webhook).await.map_err(text)?;
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    let mut stream = tokio_rustls::TlsConnector::from(tls)
-        .connect(name, stream)
-        .await
-        .map_err(text)?;
-    let presented = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "1",
-            "kind": {"group": "apps.zhongmingmao.io", "version": "v1beta1", "kind": "MyDaemonSet"},
-            "operation": "CREATE",
-            "object": {"metadata": {"name": "x"}, "spec": {"image": "nginx:1"}},
-        },
-    })
-    .to_string();
-    let request = format!(
-        "POST /validate-apps-zhongmingmao-io-v1beta1-mydaemonset HTTP/1.1\r\nHost: {webhook}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{review}",
-        review.len()
-    );
-    stream.write_all(request.as_bytes()).await.map_err(text)?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.map_err(text)?;
-    let answer = String::from_utf8_lossy(&answer);
-    if answer.starts_with("HTTP/1.1 200") && answer.contains("\"allowed\":true") {
-        Ok(presented)
-    } else {
-        Err(answer.into_owned())
-    }
-}
-
-/// The trust in these certificates alone.
-pub(crate) fn trust(bundle: &[u8]) -> Arc<rustls::ClientConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    for anchor in CertificateDer::pem_slice_iter(bundle) {
-        roots.add(anchor.unwrap()).unwrap();
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    // A resumed session presents nothing.
-    config.resumption = rustls::client::Resumption::disabled();
-    Arc::new(config)
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use my_operator_rounds::lengths;
 use tokio::task::JoinSet;
 
 use crate::disruption::balancer::Balancer;
-use crate::disruption::load::{Failure, Load, call, dry_run, trust};
+use crate::disruption::load::{Failure, Load, dry_run};
 use crate::disruption::{VALIDATING, report, webhook_plane};
+use crate::harness::peer::{call, trust};
 use crate::harness::{self, NAMESPACE, Operator, TIMEOUT, operator_kubeconfig, seed, try_wait};
 
 /// Clients of the API server, half of them for each kind.

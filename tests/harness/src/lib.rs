@@ -7,10 +7,10 @@
 //! - [`wait`]: waiting for everything else. Nothing sleeps for luck.
 //! - [`in_process`]: the reconciler of one kind in this process, on any client and clock.
 //! - [`terminal`]: a program in a terminal, and what the terminal shows; [`picture`]: that as an SVG. [`proxy`]: a bad way
-//!   to the API server.
+//!   to the API server. [`peer`]: a caller of the webhooks that is not the API server.
 //! - [`record`], [`pods`]: every event of some objects, without a gap. [`policies`]: admission policies that hold back
 //!   or change single calls. [`oracle`]: the Go programs of `tests/oracle`.
-//! - [`dashboards`], [`promql`], [`documented`]: the dashboards of `contrib/mixin`, what expressions ask of Prometheus, and
+//! - [`alerts`], [`dashboards`], [`promql`], [`documented`]: the alerts, the dashboards of `contrib/mixin`, what expressions ask of Prometheus, and
 //!   the list of metrics in docs/operations/metrics.md.
 
 #![allow(
@@ -22,6 +22,7 @@
     clippy::print_stdout
 )]
 
+pub mod alerts;
 mod conditions;
 pub mod dashboards;
 pub mod documented;
@@ -34,6 +35,7 @@ mod kubectl;
 mod kubectl_calls;
 mod operator;
 pub mod oracle;
+pub mod peer;
 pub mod picture;
 mod planes;
 mod plugins;

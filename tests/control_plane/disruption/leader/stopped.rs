@@ -10,7 +10,6 @@ use rustix::process::Signal;
 
 use super::audit::{Audit, credential};
 use super::{Election, LEASE, Replica, assert_in_time};
-use crate::disruption::kills::signal;
 use crate::disruption::rollouts::killed::{IMAGES, flip};
 use crate::disruption::rollouts::{Fleet, GRACE, Run, Strategy, assert_good};
 use crate::disruption::{cluster, killed};
@@ -58,7 +57,7 @@ async fn round(
     let token = credential(&leader.kubeconfig);
     tokio::time::sleep(Duration::from_millis(random.u64(0..1_000))).await;
     let before = Utc::now();
-    signal(&leader.operator, Signal::STOP);
+    leader.operator.signal(Signal::STOP);
     let stopped = Instant::now();
     other.until_it_leads().await;
     let took = stopped.elapsed();
@@ -68,7 +67,7 @@ async fn round(
 
     let went_on = Utc::now();
     let start = Instant::now();
-    signal(&leader.operator, Signal::CONT);
+    leader.operator.signal(Signal::CONT);
     leader.until_it_steps_down().await;
     figures.takeovers.push(took);
     figures.ends.push(start.elapsed());

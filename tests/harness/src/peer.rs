@@ -1,0 +1,72 @@
+//! A caller of the webhooks that is not the API server.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// A handshake and one call for a small object, as a peer with that trust. Gives the certificate presented.
+pub async fn call(webhook: &str, tls: Arc<ClientConfig>) -> Result<Vec<u8>, String> {
+    call_for(webhook, tls, &json!({"image": "nginx:1"})).await
+}
+
+/// The same for an object with that spec.
+pub async fn call_for(
+    webhook: &str,
+    tls: Arc<ClientConfig>,
+    spec: &Value,
+) -> Result<Vec<u8>, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let stream = TcpStream::connect(webhook).await.map_err(text)?;
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let mut stream = tokio_rustls::TlsConnector::from(tls)
+        .connect(name, stream)
+        .await
+        .map_err(text)?;
+    let presented = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "1",
+            "kind": {"group": "apps.zhongmingmao.io", "version": "v1beta1", "kind": "MyDaemonSet"},
+            "operation": "CREATE",
+            "object": {"metadata": {"name": "x"}, "spec": spec},
+        },
+    })
+    .to_string();
+    let request = format!(
+        "POST /validate-apps-zhongmingmao-io-v1beta1-mydaemonset HTTP/1.1\r\nHost: {webhook}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{review}",
+        review.len()
+    );
+    stream.write_all(request.as_bytes()).await.map_err(text)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.map_err(text)?;
+    let answer = String::from_utf8_lossy(&answer);
+    if answer.starts_with("HTTP/1.1 200") && answer.contains("\"allowed\":true") {
+        Ok(presented)
+    } else {
+        Err(answer.into_owned())
+    }
+}
+
+/// The trust in these certificates alone.
+pub fn trust(bundle: &[u8]) -> Arc<ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    for anchor in CertificateDer::pem_slice_iter(bundle) {
+        roots.add(anchor.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    // A resumed session presents nothing.
+    config.resumption = rustls::client::Resumption::disabled();
+    Arc::new(config)
+}
