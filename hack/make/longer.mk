@@ -23,7 +23,7 @@ coverage: ## Show which lines the tests of `make unit` reach (T=part-of-a-name; 
 docs: ## Build the site of docs/, target/site, and check its links (SOURCE=URL of the repository; builds mdBook first where it is missing).
 	SOURCE="$(SOURCE)" ./hack/docs
 
-site: docs ## Open each page of the site in Chromium, light and dark, wide and narrow, and check it (needs chromium, node 18 and npm; 3 minutes).
+site: docs ## Open each page of the site in Chromium, light and dark, wide and narrow, and check it; compare the playground with the programs (SEED; needs chromium, node 18 and npm; 5 minutes).
 	./hack/site/check
 
 matrix: ## Run the tests against other releases of Kubernetes (VERSIONS="v1.33.13 ..."; each is built once, in some minutes).

@@ -1,16 +1,18 @@
-// node check.mjs SITE AXE: serves the folder of the site on loopback, opens each page in headless Chromium, light and dark,
+// node check.mjs SITE AXE PROGRAMS: serves the folder of the site on loopback, opens each page in headless Chromium, light and dark,
 // wide and narrow, and prints one line for each finding: page, mode, rule, element. SHOTS=FOLDER keeps pictures of the pages
-// that ONLY, a regular expression, matches.
+// that ONLY, a regular expression, matches. The playground is compared with the programs in the folder PROGRAMS
+// (playground.mjs; SEED repeats its manifests).
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { launch } from "./chromium.mjs";
 import { axeFindings, facts } from "./page.mjs";
+import { PLAYGROUND, compareManifests, compareTimes, sampleFiles, seeded, states } from "./playground.mjs";
 
-const [site, axe] = [resolve(process.argv[2]), readFileSync(process.argv[3], "utf8")];
+const [site, axe, programs] = [resolve(process.argv[2]), readFileSync(process.argv[3], "utf8"), resolve(process.argv[4])];
 const checkout = fileURLToPath(new URL("../..", import.meta.url));
-const { CHROMIUM = "chromium", SHOTS, ONLY = "" } = process.env;
+const { CHROMIUM = "chromium", SHOTS, ONLY = "", SEED = String(Date.now() % 1_000_000) } = process.env;
 const SECONDS = 1200;
 const TABS = 3;
 // A page that shows what the search finds.
@@ -21,8 +23,10 @@ const TYPES = {
   ".css": "text/css",
   ".html": "text/html",
   ".js": "text/javascript",
+  ".mjs": "text/javascript",
   ".png": "image/png",
   ".svg": "image/svg+xml",
+  ".wasm": "application/wasm",
   ".woff2": "font/woff2",
 };
 
@@ -84,13 +88,20 @@ async function check(tab, page, { scheme, width }) {
   await tab.ask("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
   tab.where = where;
   await tab.open(`${origin}/${page}`);
-  const seen = await tab.value(`(${facts})(${width}, ${height})`);
-  opened.set(page, seen);
-  for (const finding of seen.findings) found(where, finding);
-  if (seen.dark !== (scheme === "dark")) found(where, "theme", `the page is ${seen.dark ? "dark" : "light"}`);
   await tab.value(`${axe};0`);
-  for (const { rule, target, why } of await tab.value(`(${axeFindings})()`)) found(where, rule, target, why);
-  if (SHOTS) await shoot(tab, page, scheme, width);
+  const look = async (where, name) => {
+    const seen = await tab.value(`(${facts})(${width}, ${height})`);
+    opened.set(page, seen);
+    for (const finding of seen.findings) found(where, finding);
+    if (seen.dark !== (scheme === "dark")) found(where, "theme", `the page is ${seen.dark ? "dark" : "light"}`);
+    for (const { rule, target, why } of await tab.value(`(${axeFindings})()`)) found(where, rule, target, why);
+    if (SHOTS) await shoot(tab, name, scheme, width);
+  };
+  if (page !== PLAYGROUND) return look(where, page);
+  for (const [state, bring] of states) {
+    await bring(tab);
+    await look(`${where}, ${state}`, `${page}-${state}`);
+  }
 }
 
 async function shoot(tab, page, scheme, width) {
@@ -140,6 +151,14 @@ try {
   tasks.push(...MODES.map((mode) => (tab) => check(tab, SEARCH, mode)));
   if (!ONLY) tasks.push(...pictures.map((picture) => (tab) => checkPicture(tab, picture)));
   const count = tasks.length;
+  if (chosen.includes(PLAYGROUND)) {
+    const url = `${origin}/${PLAYGROUND}`;
+    const differs = (what) => found(PLAYGROUND, what);
+    const texts = seeded(sampleFiles(join(checkout, "config/samples")), Number(SEED));
+    tasks.unshift((tab) => compareManifests(tab, url, join(programs, "my-operator"), texts, differs));
+    tasks.unshift((tab) => compareTimes(tab, url, join(programs, "kubectl-at"), differs));
+    console.log(`the playground is compared with SEED=${SEED}`);
+  }
   await Promise.all(Array.from({ length: TABS }, () => work(tasks)));
   if (!ONLY) followed();
   for (const finding of [...findings].sort()) console.error(finding);

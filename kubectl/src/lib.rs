@@ -11,7 +11,6 @@ pub mod at;
 pub mod complete;
 pub mod connection;
 mod containers;
-pub mod duration;
 mod flags;
 mod links;
 mod man;

@@ -1,23 +1,10 @@
-//! The registry: one line per kind. [`my_operator_kind`] says what a kind is.
+//! Kinds by their names, and those of an operator. [`my_operator_kinds`] has the list.
 
 #[cfg(test)]
 mod tests;
 
-pub use my_operator_at as at;
 pub use my_operator_kind::{Kind, Permission, Sample, Start};
-pub use my_operator_mydaemonset as mydaemonset;
-pub use my_operator_samples::{count, crontab, foo, foobar, memcached};
-
-/// Every kind: the one list from which all others are derived.
-pub const REGISTRY: &[&Kind] = &[
-    &mydaemonset::KIND,
-    &at::KIND,
-    &memcached::KIND,
-    &crontab::KIND,
-    &foo::KIND,
-    &count::KIND,
-    &foobar::KIND,
-];
+pub use my_operator_kinds::{REGISTRY, at, count, crontab, foo, foobar, memcached, mydaemonset};
 
 /// The kind of that name.
 ///

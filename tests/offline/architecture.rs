@@ -245,7 +245,9 @@ fn no_files_import_each_other_in_a_circle() {
         "cluster/src".to_owned(),
         "benches/src".to_owned(),
         "kubectl/src".to_owned(),
+        "kubectl/times/src".to_owned(),
         "packaging/src".to_owned(),
+        "playground/src".to_owned(),
         "tests/harness/src".to_owned(),
     ];
     for parent in ["crates", "kinds"] {

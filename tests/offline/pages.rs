@@ -21,7 +21,7 @@ fn the_page_of_the_example_kind_quotes_the_whole_kind() {
 }
 
 /// Where paths in pages begin, at the root of the checkout.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 15] = [
     "benches",
     "cluster",
     "config",
@@ -34,6 +34,7 @@ const FOLDERS: [&str; 14] = [
     "kinds",
     "kubectl",
     "packaging",
+    "playground",
     "src",
     "tests",
 ];

@@ -96,6 +96,19 @@ pub fn run(
             judged.extend(judge(&source, &books, now));
         });
     }
+    conclude(flags, judged, out, errors)
+}
+
+/// Prints what was found, as the flags want it, and returns the exit code.
+///
+/// # Errors
+/// When `out` or `errors` cannot be written to.
+pub fn conclude(
+    flags: &Flags,
+    mut judged: Vec<Judged>,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> io::Result<u8> {
     if !flags.show_patch {
         for one in &mut judged {
             one.patch = None;

@@ -205,7 +205,7 @@ impl Judged {
     }
 
     /// Why it could not be read, if it could not.
-    pub(crate) fn read_error(&self) -> Option<&str> {
+    pub fn read_error(&self) -> Option<&str> {
         let is_unreadable = self.result == Outcome::Unreadable;
         self.error.as_deref().filter(|_| is_unreadable)
     }
@@ -217,7 +217,7 @@ impl Judged {
     }
 
     /// One of its faults, without its position: `At "a": spec.command: Required value: command is required`.
-    pub(crate) fn sentence(&self, fault: &Found) -> String {
+    pub fn sentence(&self, fault: &Found) -> String {
         // The other two reasons name the field in their sentence.
         let field = match fault.reason {
             Why::Field(_) if !fault.field.is_empty() => {
@@ -231,7 +231,7 @@ impl Judged {
     }
 
     /// One of its warnings, without its position.
-    pub(crate) fn caution(&self, warning: &str) -> String {
+    pub fn caution(&self, warning: &str) -> String {
         format!("{}: warning: {warning}", self.object())
     }
 }

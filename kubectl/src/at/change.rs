@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
 use my_operator_at::crd::Phase;
+use my_operator_times::moment::{self, Clock};
 use serde_json::{Value, json};
 
-use super::echo::{self, Echo};
-use super::moment::Clock;
+use super::echo::Echo;
 use super::object::{self, FIELD_MANAGER, Item, RESOURCE, unreadable};
+use super::zone;
 use crate::connection::{Connection, Failure};
 use crate::print::{DryRun, Format};
 use crate::terminal;
@@ -44,7 +45,7 @@ pub(super) async fn run(
     if let Some(format) = output {
         format.print(&format!("{RESOURCE}/{name}"), changed, &mut out)?;
     } else {
-        let words = change.words(&item, &Clock::new(), dry_run);
+        let words = change.words(&item, &zone::clock(), dry_run);
         writeln!(out, "at/{name} {words}{}", dry_run.suffix())?;
     }
     Ok(out.flush()?)
@@ -129,7 +130,7 @@ impl Change {
             return verb.to_owned();
         };
         let schedule = match self {
-            Self::Reschedule(instant) => echo::schedule(instant, clock.now),
+            Self::Reschedule(instant) => moment::schedule(instant, clock.now),
             _ => due.to_string(),
         };
         let echo = Echo {
@@ -146,8 +147,8 @@ impl Change {
 
 /// The text for `spec.schedule`. One that is `now` already would count from when it was set.
 fn schedule(instant: Timestamp, item: &Item, now: Timestamp) -> String {
-    let text = echo::schedule(instant, now);
-    if text == echo::NOW && item.spec.schedule.as_deref() == Some(echo::NOW) {
+    let text = moment::schedule(instant, now);
+    if text == moment::NOW && item.spec.schedule.as_deref() == Some(moment::NOW) {
         return instant.to_string();
     }
     text

@@ -7,17 +7,18 @@ use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser};
 use jiff::Timestamp;
 use kube::core::Request;
 use kube::core::params::PostParams;
+use my_operator_times::moment::{Clock, schedule};
+use my_operator_times::{duration, when};
 use serde_json::Value;
 
 use super::change::{self, Change};
-use super::echo::{Echo, schedule};
+use super::echo::Echo;
 use super::manifest::Wish;
-use super::moment::Clock;
 use super::source::Named;
-use super::{argv, follow, name, object, quote, script, show, source, template, verdict, when};
+use super::{argv, follow, name, object, quote, script, show, source, template, verdict, zone};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
-use crate::{Program, block_on, duration, terminal};
+use crate::{Program, block_on, terminal};
 
 /// The program.
 pub const PROGRAM: Program = Program {
@@ -215,7 +216,7 @@ impl Create {
     /// The At to change, and how.
     fn change(&self) -> Result<Option<(&str, Change)>, Failure> {
         if let Some(name) = &self.reschedule {
-            let instant = self.instant(&Clock::new())?;
+            let instant = self.instant(&zone::clock())?;
             return Ok(Some((name, Change::Reschedule(instant))));
         }
         let pause = self.pause.as_deref().map(|name| (name, Change::Pause));
@@ -226,7 +227,7 @@ impl Create {
     /// Makes an At.
     fn make(&self) -> Result<u8, Failure> {
         // A mistake in the time shows before the user types a command.
-        let clock = Clock::new();
+        let clock = zone::clock();
         let instant = self.instant(&clock)?;
         check_program(&self.command)?;
         let source = self.from.as_deref().map(source::parse).transpose()?;
@@ -421,7 +422,7 @@ impl Create {
                 suspend: wish.suspend,
                 dry_run: self.dry_run,
             };
-            let words = echo.words(&Clock::new());
+            let words = echo.words(&zone::clock());
             let dry = self.dry_run.suffix();
             writeln!(out, "at/{name} {words}{dry}")?;
         }

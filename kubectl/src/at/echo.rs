@@ -1,20 +1,9 @@
 //! What is said of an At that was just made: when its command runs, or that it does not.
 
 use jiff::{SignedDuration, Timestamp};
+use my_operator_times::moment::{Clock, NOW, span};
 
-use super::moment::{Clock, span};
 use crate::print::DryRun;
-
-/// The schedule that starts at once.
-pub(super) const NOW: &str = "now";
-
-/// The instant as the At has it. One that has come is `now`, of which the webhook does not warn as of a past one.
-pub(super) fn schedule(instant: Timestamp, now: Timestamp) -> String {
-    if instant <= now && instant.duration_since(now) > -SignedDuration::from_mins(1) {
-        return NOW.to_owned();
-    }
-    instant.to_string()
-}
 
 /// What it is said of.
 pub(super) struct Echo<'a> {
@@ -65,16 +54,6 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-
-    #[test]
-    fn what_has_just_come_is_now() {
-        let now: Timestamp = "2026-11-27T12:47:35.5Z".parse().unwrap();
-        let at = |text: &str| schedule(text.parse().unwrap(), now);
-        assert_eq!(at("2026-11-27T12:47:35.4Z"), "now");
-        assert_eq!(at("2026-11-27T12:47:00Z"), "now");
-        assert_eq!(at("2026-11-27T12:00:00Z"), "2026-11-27T12:00:00Z");
-        assert_eq!(at("2026-11-27T15:00:00Z"), "2026-11-27T15:00:00Z");
-    }
 
     #[test]
     fn a_past_time_is_said_to_mean_at_once_or_never() {

@@ -13,7 +13,6 @@ mod change;
 mod echo;
 mod follow;
 mod manifest;
-mod moment;
 mod name;
 mod object;
 mod quote;
@@ -23,7 +22,6 @@ mod source;
 mod take;
 mod template;
 mod verdict;
-mod when;
 mod zone;
 
 pub(crate) use object::KIND;

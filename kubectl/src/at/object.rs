@@ -7,9 +7,10 @@ use kube::core::params::{GetParams, ListParams};
 use kube::core::{ObjectList, Request, request};
 use kube::{Resource as _, ResourceExt as _};
 use my_operator_at::crd::{At, AtObject, AtSpec, AtStatus, Ending, Phase};
+use my_operator_times::moment;
 use serde_json::value::RawValue;
 
-use super::{argv, moment};
+use super::argv;
 use crate::connection::{Connection, Failure, Kind};
 
 /// Who created it, as the webhook recorded it.

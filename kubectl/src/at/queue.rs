@@ -5,9 +5,10 @@ use std::io::{self, BufWriter, Write as _};
 use admission_rules::text::cut;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use jiff::Timestamp;
+use my_operator_times::moment::Clock;
 
-use super::moment::Clock;
 use super::object::{self, Item, Selection};
+use super::zone;
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{Objects, none_in};
 use crate::terminal::{self, Table};
@@ -99,7 +100,7 @@ impl Queue {
                 objects.end(&mut out)?;
             }
         } else {
-            let clock = Clock::new();
+            let clock = zone::clock();
             let mut rows: Vec<Row> = Vec::new();
             object::list(&connection, &selection, |text| {
                 rows.push(self.row(&Item::read(text)?, &clock));

@@ -6,10 +6,11 @@ use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::core::subresource::LogParams;
+use my_operator_times::moment::Clock;
 
 use super::argv;
-use super::moment::Clock;
 use super::object::{self, Item};
+use super::zone;
 use crate::connection::{Connection, Failure, root};
 use crate::terminal;
 
@@ -21,7 +22,7 @@ pub(super) async fn command(connection: &Connection, given: &str) -> Result<u8, 
     let item = Item::read(&object::get(connection, object::name(given)?).await?)?;
     let text = item.command();
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", heading(&item, &Clock::new()))?;
+    writeln!(out, "{}", heading(&item, &zone::clock()))?;
     if out.is_terminal() {
         writeln!(out, "{}", terminal::harmless_lines(&text))?;
     } else {

@@ -50,7 +50,7 @@ pub struct Flags {
     #[arg(long, global = true, value_name = "UID")]
     pub as_uid: Option<String>,
     /// How long to wait for the answer to one request, such as 1s, 2m or 3h; 0 means without end
-    #[arg(long, global = true, value_name = "DURATION", value_parser = crate::duration::request_timeout, default_value = "0")]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = my_operator_times::duration::request_timeout, default_value = "0")]
     pub request_timeout: Option<Duration>,
     /// The address of the API server
     #[arg(short, long, global = true, value_name = "URL")]

@@ -51,7 +51,7 @@ struct Which {
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Wait so long for the operator, such as 90s or 5m; 0 means for ever
-    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = crate::duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = my_operator_times::duration::parse)]
     timeout: Duration,
 }
 

@@ -63,7 +63,7 @@ pub(super) struct Status {
     #[arg(short, long, default_value_t = true)]
     watch: bool,
     /// Give up after this time, such as 90s or 5m; 0 means never
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = my_operator_times::duration::parse)]
     timeout: Duration,
     /// Fail if the newest revision is not the one of this number; 0 means any
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = natural::<i64>)]

@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::moment::Clock;
 use super::object::{self, Item};
 use super::show::LogWriter;
+use super::zone;
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
 use crate::terminal::{StatusLine, harmless};
@@ -175,7 +175,7 @@ impl View {
     }
 
     fn refresh(&mut self) -> Result<(), Failure> {
-        let stage = self.item.as_ref().map(|item| stage(item, &Clock::new()));
+        let stage = self.item.as_ref().map(|item| stage(item, &zone::clock()));
         if let Some(Stage::Over(_)) = stage {
             return self.trouble(self.log_waits());
         }
@@ -244,7 +244,7 @@ impl View {
 
     /// The exit code, once the At is over and its output was shown.
     fn finish(&mut self) -> Result<Option<u8>, Failure> {
-        let over = self.item.as_ref().map(|item| stage(item, &Clock::new()));
+        let over = self.item.as_ref().map(|item| stage(item, &zone::clock()));
         let Some(Stage::Over(Outcome { code, words })) = over.filter(|_| self.log_ended) else {
             return Ok(None);
         };

@@ -2,8 +2,8 @@
 
 use jiff::SignedDuration;
 use my_operator_at::crd::{Ending, Phase};
+use my_operator_times::moment::Clock;
 
-use super::super::moment::Clock;
 use super::super::object::Item;
 
 /// Exit code of an At that was not started in time: EX_TEMPFAIL of sysexits.h.

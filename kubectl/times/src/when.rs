@@ -9,9 +9,9 @@ use jiff::tz::TimeZone;
 use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
 use my_operator_at::schedule;
 
-use super::moment::{self, Clock};
-use super::zone::ChronoZone;
 use crate::duration;
+use crate::moment::{self, Clock};
+use crate::zone::ChronoZone;
 
 /// The years that the API takes (from 1970), and that every time zone can show (to 9999).
 const YEARS: RangeInclusive<i16> = 1970..=9998;
@@ -26,7 +26,10 @@ const UNITS: &[&str] = &[
 const MAX_WORDS: usize = 32;
 
 /// The instant that these words mean. What at(1) understands means what it means there.
-pub(super) fn instant(words: &str, clock: &Clock) -> Result<Timestamp, String> {
+///
+/// # Errors
+/// When they mean none: a line that says what to write.
+pub fn instant(words: &str, clock: &Clock) -> Result<Timestamp, String> {
     let now = clock.chrono().ok_or_else(out_of_range)?;
     let found = match at_timespec::parse(words, &now) {
         Ok(instant) => moment::instant(instant),
@@ -40,7 +43,10 @@ pub(super) fn instant(words: &str, clock: &Clock) -> Result<Timestamp, String> {
 }
 
 /// The instant of `-t`.
-pub(super) fn touch(text: &str, clock: &Clock) -> Result<Timestamp, String> {
+///
+/// # Errors
+/// As [`instant`].
+pub fn touch(text: &str, clock: &Clock) -> Result<Timestamp, String> {
     let now = clock.chrono().ok_or_else(out_of_range)?;
     let read = at_timespec::parse_touch(text, &now);
     in_years(moment::instant(read.map_err(|error| error.to_string())?))
@@ -127,7 +133,7 @@ fn rfc_3339(
 }
 
 /// What to write if these words are a time and then a command: `--` is missing between them.
-pub(super) fn missing_dashes(text: &str, clock: &Clock) -> Option<String> {
+pub fn missing_dashes(text: &str, clock: &Clock) -> Option<String> {
     let reads = |text: &str| instant(text, clock).is_ok();
     if corrected(text, clock).is_some_and(|text| reads(&text)) {
         return None;

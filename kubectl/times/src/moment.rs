@@ -4,33 +4,27 @@ use chrono::{DateTime, Utc};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use super::zone::{self, ChronoZone};
+use crate::zone::ChronoZone;
 
 /// Now, and where.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
-    pub(super) now: Timestamp,
-    pub(super) zone: TimeZone,
+pub struct Clock {
+    /// Now.
+    pub now: Timestamp,
+    /// The user's zone.
+    pub zone: TimeZone,
 }
 
 impl Clock {
-    /// The clock of this machine, in the user's zone.
-    pub(super) fn new() -> Self {
-        Self {
-            now: Timestamp::now(),
-            zone: zone::local(),
-        }
-    }
-
     /// The same for code that works with chrono's types.
-    pub(super) fn chrono(&self) -> Option<DateTime<ChronoZone>> {
+    pub fn chrono(&self) -> Option<DateTime<ChronoZone>> {
         let nanoseconds = u32::try_from(self.now.subsec_nanosecond()).ok()?;
         let now = DateTime::<Utc>::from_timestamp(self.now.as_second(), nanoseconds)?;
         Some(now.with_timezone(&ChronoZone(self.zone.clone())))
     }
 
     /// `Fri Nov 27 16:00 CET`: with the seconds unless they are zero, and the year unless it is this one.
-    pub(super) fn local(&self, instant: Timestamp) -> String {
+    pub fn local(&self, instant: Timestamp) -> String {
         let (then, now) = (
             instant.to_zoned(self.zone.clone()),
             self.now.to_zoned(self.zone.clone()),
@@ -49,7 +43,7 @@ impl Clock {
     }
 
     /// `in 2 h 13 m`, `5 s ago` or `now`.
-    pub(super) fn relative(&self, instant: Timestamp) -> String {
+    pub fn relative(&self, instant: Timestamp) -> String {
         let left = instant.duration_since(self.now);
         if left.abs() < SignedDuration::from_secs(1) {
             return "now".to_owned();
@@ -64,13 +58,24 @@ impl Clock {
 }
 
 /// An instant of chrono's; `None` beyond the years of any calendar.
-pub(super) fn instant(time: DateTime<Utc>) -> Option<Timestamp> {
+pub fn instant(time: DateTime<Utc>) -> Option<Timestamp> {
     let nanoseconds = i32::try_from(time.timestamp_subsec_nanos()).ok()?;
     Timestamp::new(time.timestamp(), nanoseconds).ok()
 }
 
+/// The schedule that starts at once.
+pub const NOW: &str = "now";
+
+/// The instant as the At has it. One that has come is `now`, of which the webhook does not warn as of a past one.
+pub fn schedule(instant: Timestamp, now: Timestamp) -> String {
+    if instant <= now && instant.duration_since(now) > -SignedDuration::from_mins(1) {
+        return NOW.to_owned();
+    }
+    instant.to_string()
+}
+
 /// The two largest units of a span: `3 d 4 h`, `2 h 13 m`, `5 m`, `42 s`.
-pub(super) fn span(span: SignedDuration) -> String {
+pub fn span(span: SignedDuration) -> String {
     let seconds = span.as_secs();
     let units = [
         (seconds / 86_400, "d"),
@@ -111,6 +116,16 @@ mod tests {
         ] {
             assert_eq!(clock.local(instant.parse().unwrap()), shown);
         }
+    }
+
+    #[test]
+    fn what_has_just_come_is_now() {
+        let now: Timestamp = "2026-11-27T12:47:35.5Z".parse().unwrap();
+        let at = |text: &str| schedule(text.parse().unwrap(), now);
+        assert_eq!(at("2026-11-27T12:47:35.4Z"), "now");
+        assert_eq!(at("2026-11-27T12:47:00Z"), "now");
+        assert_eq!(at("2026-11-27T12:00:00Z"), "2026-11-27T12:00:00Z");
+        assert_eq!(at("2026-11-27T15:00:00Z"), "2026-11-27T15:00:00Z");
     }
 
     #[test]
