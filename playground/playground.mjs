@@ -130,7 +130,7 @@ function manifests(program, samples) {
         plain += `${from}\n`;
         continue;
       }
-      lines.push(plain, element("b", { className: marked.get(from) }, `! ${from}`), "\n");
+      lines.push(plain, element("b", { "data-level": marked.get(from) }, `! ${from}`), "\n");
       plain = "";
     }
     numbers.replaceChildren(...lines, plain);
@@ -157,7 +157,7 @@ function manifests(program, samples) {
     sentence.textContent = failed ?? lines.map((line) => line.replace(/^-: /, "")).join("; ");
     list.replaceChildren(
       ...findings.map(({ level, line, text }) =>
-        element("li", { className: level }, ...place(line), element("strong", {}, LEVELS[level]), element("span", {}, text)),
+        element("li", { "data-level": level }, ...place(line), element("strong", {}, LEVELS[level]), element("span", {}, text)),
       ),
     );
     diffs.replaceChildren(...(answer.diffs ?? []).flatMap(difference));
@@ -175,22 +175,20 @@ function manifests(program, samples) {
     text.scrollTop = 0;
     changed();
   });
-  text.value = samples[0].text;
-  changed();
+  // A bad one shows more.
+  const first = samples.findIndex(({ file }) => file.startsWith("bad/"));
+  choice.value = Math.max(first, 0);
+  choice.dispatchEvent(new Event("change"));
   return panel;
 }
 
 // What the webhook adds to an object.
 function difference({ kind, name, line, diff }) {
   const title = `Defaults of ${kind} "${name ?? ""}", line ${line}`;
-  const signs = { "+": ["ins", "added"], "-": ["del", "removed"], "@": ["span", "hunk"] };
   const lines = diff.split("\n").filter(Boolean);
-  const rows = lines.map((row) => {
-    const [tag, className] = signs[row[0]] ?? ["span", ""];
-    return element(tag, { className }, `${row}\n`);
-  });
+  const rows = lines.map((row) => element({ "+": "ins", "-": "del" }[row[0]] ?? "span", {}, `${row}\n`));
   return [
-    element("h3", {}, title),
+    element("h2", {}, title),
     element("pre", { className: "playground-diff", tabIndex: 0, role: "region", ariaLabel: title }, ...rows),
   ];
 }
@@ -214,7 +212,7 @@ function times(program) {
       ["Time zone", zone],
     ];
     const list = () => element("dl", {}, ...rows.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
-    answers.replaceChildren(rows ? list() : element("p", { className: "fault" }, element("strong", {}, "error: "), error ?? failed));
+    answers.replaceChildren(rows ? list() : element("p", {}, element("strong", {}, "error: "), error ?? failed));
     answered(panel, { asked: timespec, answer: { means, error, failed } });
   };
   const ask = latest(({ timespec, zone }) => run(program, { at: { timespec, zone, now: Date.now() } }), show);
@@ -266,5 +264,5 @@ async function start(place) {
   place.addEventListener("keydown", (event) => event.stopPropagation());
 }
 
-const place = document.getElementById("playground");
+const place = document.getElementById("playground-app");
 start(place).catch(({ message }) => place.append(element("p", { role: "alert" }, `The playground does not run: ${message}.`)));

@@ -8,7 +8,7 @@ import { extname, join, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { launch } from "./chromium.mjs";
 import { axeFindings, facts } from "./page.mjs";
-import { PLAYGROUND, compareManifests, compareTimes, sampleFiles, seeded, states } from "./playground.mjs";
+import { PLAYGROUND, compareManifests, compareTimes, operate, sampleFiles, seeded, states } from "./playground.mjs";
 
 const [site, axe, programs] = [resolve(process.argv[2]), readFileSync(process.argv[3], "utf8"), resolve(process.argv[4])];
 const checkout = fileURLToPath(new URL("../..", import.meta.url));
@@ -156,6 +156,7 @@ try {
     const differs = (what) => found(PLAYGROUND, what);
     const texts = seeded(sampleFiles(join(checkout, "config/samples")), Number(SEED));
     tasks.unshift((tab) => compareManifests(tab, url, join(programs, "my-operator"), texts, differs));
+    tasks.unshift((tab) => operate(tab, url, differs));
     tasks.unshift((tab) => compareTimes(tab, url, join(programs, "kubectl-at"), differs));
     console.log(`the playground is compared with SEED=${SEED}`);
   }
