@@ -183,9 +183,9 @@ function manifests(program, samples) {
 }
 
 // What the webhook adds to an object.
-function difference({ kind, name, line, diff }) {
+function difference({ kind, name, line, unified }) {
   const title = `Defaults of ${kind} "${name ?? ""}", line ${line}`;
-  const lines = diff.split("\n").filter(Boolean);
+  const lines = unified.split("\n").filter(Boolean);
   const rows = lines.map((row) => element({ "+": "ins", "-": "del" }[row[0]] ?? "span", {}, `${row}\n`));
   return [
     element("h2", {}, title),

@@ -58,8 +58,8 @@ struct Diff {
     line: Option<usize>,
     kind: Option<String>,
     name: Option<String>,
-    /// A unified diff.
-    diff: String,
+    /// The differences, as a unified diff.
+    unified: String,
 }
 
 /// A manifest to begin with.
@@ -158,9 +158,9 @@ fn diffs(text: &str, judged: &[Judged]) -> Vec<Diff> {
 /// What defaulting changes in one object of a document.
 fn diff(one: &Judged, document: &Value) -> Option<Diff> {
     // items[0] is /items/0.
-    let path = one.item.as_ref().map(|item| format!("/{item}"));
-    let path = path.unwrap_or_default().replace(['.', '['], "/");
-    let before = document.pointer(&path.replace(']', ""))?;
+    let item = one.item.as_ref().map(|item| format!("/{item}"));
+    let item = item.unwrap_or_default().replace(['.', '['], "/");
+    let before = document.pointer(&item.replace(']', ""))?;
     let patch: json_patch::Patch = serde_json::from_value(json!(one.patch)).ok()?;
     let mut after = before.clone();
     json_patch::patch(&mut after, &patch).ok()?;
@@ -171,7 +171,7 @@ fn diff(one: &Judged, document: &Value) -> Option<Diff> {
         line: one.line,
         kind: one.kind.clone(),
         name: one.name.clone(),
-        diff: diff.unified_diff().context_radius(3).to_string(),
+        unified: diff.unified_diff().context_radius(3).to_string(),
     })
 }
 
@@ -200,8 +200,8 @@ mod tests {
             unreachable!("one object")
         };
         assert_eq!((diff.line, diff.name.as_deref()), (Some(1), Some("a")));
-        assert!(diff.diff.contains("\n+  image: bash:5.3\n"), "{diff:?}");
-        assert!(diff.diff.contains("\n   schedule: now\n"), "{diff:?}");
+        assert!(diff.unified.contains("\n+  image: bash:5.3\n"), "{diff:?}");
+        assert!(diff.unified.contains("\n   schedule: now\n"), "{diff:?}");
     }
 
     #[test]
@@ -225,8 +225,8 @@ mod tests {
         let answer = judged(&format!("{list}- metadata: {{name: a}}\n-{}", &object[1..]));
         let names: Vec<_> = answer.diffs.iter().map(|it| it.name.as_deref()).collect();
         assert_eq!(names, [Some("a"), Some("b")]);
-        assert!(answer.diffs[0].diff.contains("\n+spec:\n"), "{answer:?}");
-        assert!(answer.diffs[1].diff.contains("\n spec:\n"), "{answer:?}");
+        assert!(answer.diffs[0].unified.contains("\n+spec:\n"), "{answer:?}");
+        assert!(answer.diffs[1].unified.contains("\n spec:\n"), "{answer:?}");
     }
 
     #[test]
