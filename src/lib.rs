@@ -12,8 +12,9 @@
 //!
 //! [`fenced_lease`] elects the one of several replicas that reconciles.
 //!
-//! A kind is a crate in `kinds/`. [`kinds`] is the registry: one line per kind, from which the router, the manifests, the
-//! flags and the tests are made. [`manifests`] generates the manifests to install.
+//! A kind is a crate in `kinds/`. [`my_operator_kinds`] is the registry: one line per kind, from which the router, the
+//! manifests, the flags and the tests are made. [`kinds`] finds kinds by name. [`manifests`] generates the manifests to
+//! install.
 //!
 //! [`my_operator_admit`] checks files by the same rules, without a cluster.
 //!
