@@ -208,7 +208,7 @@ function times(program) {
   const show = ({ means, error, failed }, { timespec, zone }) => {
     const rows = means && [
       ["It means", `${means.local}, ${means.relative}`],
-      ["In an At", `schedule: ${means.schedule}`],
+      ["In an At, in UTC", `schedule: ${means.schedule}`],
       ["Time zone", zone],
     ];
     const list = () => element("dl", {}, ...rows.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
