@@ -15,13 +15,13 @@ const NOT_RUN: &str = "not run";
 const INTRODUCTION: &str = "\
 # Conformance
 How the simulated API server compares with the API server of each release of Kubernetes, on a control plane built from
-its Go modules. The same requests go to both, and a row compares all their answers:
+its Go modules. Both get the same requests, and all their answers are compared:
 - **same**: equal codes and bodies, and equal events of watches;
 - **other text**: a Status has another message, and all else is equal;
 - **differs**: more is different;
 - **not run**: unknown. Releases without any run are left out.
 
-Rows of an area are one script, so a difference can show in the rows after it as well. UIDs, resourceVersions and
+The behaviours of an area are one script, so a difference can show in those after it as well. UIDs, resourceVersions and
 continue tokens are compared by when they change; times, managedFields and most fields of pods are not compared.
 
 Written by `tests/control_plane/conformance` of the repository. Do not edit.
@@ -133,22 +133,38 @@ fn updated(table: &str, release: &str, found: &[Row]) -> String {
     text
 }
 
-/// The page that shows the table.
+/// The page that shows the table: the rows that are not the same on every release, and then the names of the others.
 fn page(table: &str) -> String {
-    let mut page = INTRODUCTION.to_owned();
-    let rows = || table.lines().skip(1).map(|line| line.split('\t'));
+    let mut lines = table
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<&str>>());
+    let head = lines.next().unwrap();
+    let rows: Vec<Vec<&str>> = lines.collect();
     // A release that was run on shows in some row.
-    let is_known = |nth: &usize| rows().any(|mut row| row.nth(*nth) != Some(NOT_RUN));
-    for (number, line) in table.lines().enumerate() {
-        let cells = line.split('\t').enumerate();
-        let cells: Vec<&str> = cells
-            .filter(|(nth, _)| is_known(nth))
-            .map(|(_, cell)| cell)
-            .collect();
-        writeln!(page, "| {} |", cells.join(" | ")).unwrap();
-        if number == 0 {
-            writeln!(page, "|{}", "---|".repeat(cells.len())).unwrap();
-        }
+    let is_known = |nth: &usize| *nth < 2 || rows.iter().any(|row| row[*nth] != NOT_RUN);
+    let known: Vec<usize> = (0..head.len()).filter(is_known).collect();
+    let cells = |row: &[&str]| -> Vec<String> {
+        let shown = known.iter().map(|nth| row[*nth].to_owned());
+        shown.collect()
+    };
+    let is_same = |row: &Vec<&str>| {
+        known[2..]
+            .iter()
+            .all(|nth| row[*nth] == Verdict::Same.as_str())
+    };
+    let (same, others): (Vec<_>, Vec<_>) = rows.iter().cloned().partition(is_same);
+
+    let mut page = INTRODUCTION.to_owned();
+    let titles = cells(&head);
+    writeln!(page, "| {} |", titles.join(" | ")).unwrap();
+    writeln!(page, "|{}", "---|".repeat(titles.len())).unwrap();
+    for row in others {
+        writeln!(page, "| {} |", cells(&row).join(" | ")).unwrap();
+    }
+    writeln!(page, "\nThe same on {}:", titles[2..].join(", ")).unwrap();
+    for area in same.chunk_by(|one, next| one[0] == next[0]) {
+        let behaviours: Vec<&str> = area.iter().map(|row| row[1]).collect();
+        writeln!(page, "- **{}**: {}", area[0][0], behaviours.join("; ")).unwrap();
     }
     page
 }
@@ -209,6 +225,18 @@ mod tests {
         assert_eq!(
             updated(table, "1.34", &found),
             "area\tbehaviour\t1.34\t1.36\na\tnew\tsame\tnot run\na\tkept\tother text\tdiffers\n"
+        );
+    }
+
+    #[test]
+    fn the_page_shows_in_full_what_is_not_the_same_on_every_release() {
+        let table = "area\tbehaviour\t1.34\t1.35\t1.36\na\tx\tsame\tnot run\tsame\na\ty\tsame\tnot run\tsame\n\
+                     b\tx\tsame\tnot run\tdiffers\nb\ty\tnot run\tnot run\tsame\nc\tx\tsame\tnot run\tsame\n";
+        let shown = page(table);
+        assert_eq!(
+            shown.strip_prefix(INTRODUCTION).unwrap(),
+            "| area | behaviour | 1.34 | 1.36 |\n|---|---|---|---|\n| b | x | same | differs |\n\
+             | b | y | not run | same |\n\nThe same on 1.34, 1.36:\n- **a**: x; y\n- **c**: x\n"
         );
     }
 
