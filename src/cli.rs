@@ -264,6 +264,18 @@ mod tests {
     }
 
     #[test]
+    fn every_flag_has_a_description() {
+        fn check(command: &clap::Command) {
+            for flag in command.get_arguments() {
+                let (of, flag, help) = (command.get_name(), flag.get_id(), flag.get_help());
+                assert!(help.is_some(), "{of}: {flag}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
     fn the_help_names_every_kind() {
         let help = Cli::command().render_help().to_string();
         for kind in REGISTRY {

@@ -37,7 +37,41 @@ fn page(command: &clap::Command, name: &str, folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// Collects the long flags of a command and of those below it, each of which has a description.
+    fn collect(command: &clap::Command, flags: &mut BTreeSet<String>) {
+        for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+            let (of, id, help) = (command.get_name(), flag.get_id(), flag.get_help());
+            assert!(help.is_some(), "{of}: {id}");
+            flags.extend(flag.get_long().map(str::to_owned));
+        }
+        for below in command.get_subcommands() {
+            collect(below, flags);
+        }
+    }
+
+    #[test]
+    fn every_flag_is_described_and_those_of_the_pages_exist() {
+        // Of krew, of the operator, and the hidden one.
+        let others = ["archive", "manifest", "node-not-ready-grace", "write-links"];
+        let mut flags = BTreeSet::from(others.map(str::to_owned));
+        for program in PROGRAMS {
+            collect(&(program.command)(), &mut flags);
+        }
+        let pages = [
+            include_str!("../../docs/kubectl/at.md"),
+            include_str!("../../docs/kubectl/mydaemonset.md"),
+        ];
+        let words = pages.concat();
+        for word in words.split(|c: char| !c.is_ascii_lowercase() && c != '-') {
+            let flag = word.strip_prefix("--").unwrap_or_default();
+            let is_flag = flag.starts_with(|first: char| first.is_ascii_lowercase());
+            assert!(!is_flag || flags.contains(flag), "no command has --{flag}");
+        }
+    }
 
     #[test]
     fn every_command_has_a_page_with_its_flags() {

@@ -1,6 +1,6 @@
 //! Checks that every test that docs/mydaemonset/checklist.md names exists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::checkout::{checkout, code, files, text};
@@ -9,31 +9,36 @@ const PAGE: &str = "docs/mydaemonset/checklist.md";
 /// Where tests are.
 const FOLDERS: [&str; 3] = ["kinds", "src", "tests"];
 
-/// The names of all functions that cargo runs as tests.
-fn test_names() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
+/// All functions that cargo runs as tests: their names, each with its text and what follows up to the next test.
+pub(crate) fn tests() -> BTreeMap<String, String> {
+    let mut tests: BTreeMap<String, String> = BTreeMap::new();
     let files = FOLDERS
         .iter()
         .flat_map(|folder| files(&checkout().join(folder), "rs"));
     for file in files {
         let text = fs::read_to_string(file).unwrap();
-        let mut is_test = false;
+        let (mut is_test, mut current) = (false, None);
         for line in text.lines().map(str::trim) {
             is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
             let name = line.trim_start_matches("async ").strip_prefix("fn ");
             if let Some(name) = name.filter(|_| std::mem::take(&mut is_test)) {
                 let end = name.find('(').unwrap();
-                names.insert(name[..end].to_owned());
+                current = Some(name[..end].to_owned());
+            }
+            if let Some(name) = &current {
+                let text = tests.entry(name.clone()).or_default();
+                text.push_str(line);
+                text.push('\n');
             }
         }
     }
-    names
+    tests
 }
 
 #[test]
 fn every_test_of_the_checklist_exists() {
     let page = text(PAGE);
-    let names = test_names();
+    let tests = tests();
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     let mut missing = BTreeSet::new();
     let mut count = 0;
@@ -43,7 +48,7 @@ fn every_test_of_the_checklist_exists() {
             panic!("not three columns: {row}");
         };
         assert!(code(ours).next().is_some(), "no test of ours: {row}");
-        missing.extend(code(ours).filter(|name| !names.contains(*name)));
+        missing.extend(code(ours).filter(|name| !tests.contains_key(*name)));
         count += 1;
     }
     assert!(count > 50, "{count} rows");

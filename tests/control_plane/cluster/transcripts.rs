@@ -356,8 +356,8 @@ async fn the_pages_of_mydaemonset_are_what_happens() {
     let directory = cluster.directory().join("reader");
     std::fs::create_dir(&directory).unwrap();
     std::os::unix::fs::symlink(checkout().join("config"), directory.join("config")).unwrap();
-    for page in ["README.md", "tutorial.md"] {
-        is_what_happens(&format!("docs/mydaemonset/{page}"), &kubectl, &directory).await;
+    for page in ["docs/mydaemonset/README.md", "docs/mydaemonset/tutorial.md"] {
+        is_what_happens(page, &kubectl, &directory).await;
     }
     plane.stop().await;
 }
