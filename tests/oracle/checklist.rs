@@ -54,9 +54,9 @@ fn the_checklist_has_every_test_of_the_built_in_controller() {
         theirs.extend(between(&text, "It(\"", '"').map(str::to_owned));
     }
     let page = fs::read_to_string(harness::checkout().join(PAGE)).unwrap();
-    let rows = page.lines().filter(|line| line.starts_with("| `"));
-    let first_columns = rows.filter_map(|row| row.trim_start_matches("| ").split(" | ").next());
-    let listed = first_columns.flat_map(|column| column.split('`').skip(1).step_by(2));
+    let rows = page.lines().filter(|line| line.starts_with("- `"));
+    let theirs_first = rows.filter_map(|row| row.split("`: `").next());
+    let listed = theirs_first.flat_map(|column| column.split('`').skip(1).step_by(2));
     let listed: BTreeSet<String> = listed.map(str::to_owned).collect();
     let difference = |a: &BTreeSet<String>, b: &BTreeSet<String>| -> Vec<String> {
         a.difference(b).cloned().collect()

