@@ -116,6 +116,24 @@ fn median(cell: &str) -> &str {
     cell.split_once(' ').map_or(cell, |(median, _)| median)
 }
 
+/// The parts of an aim, such as `≥ 8 × slow: met`, that are about a column.
+fn bounds(aim: &str, column: &str) -> String {
+    let other = column.strip_prefix("÷ ");
+    let parts = aim.split("; ").filter_map(|part| {
+        let (text, verdict) = part.rsplit_once(": ")?;
+        let (bound, of) = match text.split_once(" × ") {
+            Some((bound, of)) => (bound, Some(of)),
+            None => (text, None),
+        };
+        let shown = match verdict {
+            "met" => format!(" ({bound})"),
+            missed => format!(" ({bound} {missed})"),
+        };
+        (of == other).then_some(shown)
+    });
+    parts.collect()
+}
+
 impl Table {
     /// Ours as it is, and as a multiple of each other's figure of the same round.
     pub(crate) fn new(how: String, rounds: &[Round]) -> Self {
@@ -159,32 +177,30 @@ impl Table {
 
     /// In Markdown: everything.
     pub(crate) fn markdown(&self) -> String {
-        self.lines(self.rows.iter().cloned())
+        self.lines(&self.head, self.rows.iter().cloned())
     }
 
-    /// In Markdown: the medians of the figures that have an aim.
+    /// In Markdown: the medians of the figures that have an aim, each aim behind the median that it is about.
     pub(crate) fn aims(&self) -> String {
-        let with_aim = self
-            .rows
-            .iter()
-            .filter(|row| row.last().is_some_and(|aim| !aim.is_empty()));
-        self.lines(with_aim.map(|row| {
-            let (aim, figures) = row
-                .split_last()
-                .map_or(("", row.as_slice()), |(aim, cells)| (aim.as_str(), cells));
-            let (name, values) = figures
-                .split_first()
-                .map_or(("", figures), |(name, cells)| (name.as_str(), cells));
-            let values = values.iter().map(|cell| median(cell));
-            let cells = std::iter::once(name).chain(values).chain([aim]);
-            cells.map(str::to_owned).collect()
-        }))
+        let Some((_, head)) = self.head.split_last() else {
+            return String::new();
+        };
+        let rows = self.rows.iter().filter_map(|row| {
+            let (aim, cells) = row.split_last()?;
+            let (name, values) = cells.split_first()?;
+            let columns = head.iter().skip(1).zip(values);
+            let values =
+                columns.map(|(column, cell)| median(cell).to_owned() + &bounds(aim, column));
+            let cells = std::iter::once(name.clone()).chain(values);
+            (!aim.is_empty()).then(|| cells.collect())
+        });
+        self.lines(head, rows)
     }
 
-    fn lines(&self, rows: impl Iterator<Item = Vec<String>>) -> String {
+    fn lines(&self, head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
         let mut text = format!("{}\n\n", self.how);
-        let rule = vec!["---".to_owned(); self.head.len()];
-        for cells in [self.head.clone(), rule].into_iter().chain(rows) {
+        let rule = vec!["---".to_owned(); head.len()];
+        for cells in [head.to_vec(), rule].into_iter().chain(rows) {
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
         text
@@ -298,8 +314,13 @@ mod tests {
             "{text}"
         );
         let text = table.aims();
-        let short = "| requests/s | 80.0 | 0.90 | 9.00 | ≥ 8 × slow: met |\n";
+        let short = "| figure | ours | ÷ bare | ÷ slow |\n| --- | --- | --- | --- |\n\
+                     | requests/s | 80.0 | 0.90 | 9.00 (≥ 8) |\n";
         assert!(text.ends_with(short), "{text}");
+        assert_eq!(
+            bounds("≤ 1: **missed**; ≥ 8 × slow: met", "ours"),
+            " (≤ 1 **missed**)"
+        );
         let labels = table.bars("requests/s").into_iter().map(|bar| bar.label);
         assert_eq!(labels.collect::<Vec<_>>(), ["80.0", "1.11 ×", "0.11 ×"]);
         assert_eq!(Table::from_tsv(&table.to_tsv()), Some(table));

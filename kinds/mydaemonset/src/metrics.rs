@@ -254,10 +254,10 @@ mod tests {
         let documented: BTreeSet<(String, &str)> = DOCS
             .lines()
             .filter_map(|line| {
-                line.strip_prefix("| `my_operator_mydaemonset_")?
-                    .split_once("` | ")
+                line.strip_prefix("- `my_operator_mydaemonset_")?
+                    .split_once("` (")
             })
-            .map(|(name, rest)| (name.to_owned(), rest.split(' ').next().unwrap()))
+            .map(|(name, rest)| (name.to_owned(), rest.split([';', ')']).next().unwrap()))
             .collect();
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
