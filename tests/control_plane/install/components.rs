@@ -95,7 +95,7 @@ async fn every_component_builds_and_is_accepted_alone_and_with_the_others() {
     assert!(components.len() >= 3, "{components:?}");
     let page = std::fs::read_to_string(checkout().join("config/components/README.md")).unwrap();
     for name in &components {
-        assert!(page.contains(&format!("\n| `{name}` | ")), "{name}");
+        assert!(page.contains(&format!("\n- `{name}`: ")), "{name}");
     }
     components.push(components.join(" "));
     // Most documents are the same in all renderings: each is sent once.
