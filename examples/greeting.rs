@@ -1,4 +1,4 @@
-//! A whole kind on one page: `cargo run --example greeting`. docs/example-kind.md explains it line by line.
+//! A whole kind on one page: `cargo run --example greeting`. docs/example-kind.md explains its main parts.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;

@@ -177,7 +177,7 @@ impl Table {
 
     /// In Markdown: everything.
     pub(crate) fn markdown(&self) -> String {
-        self.lines(&self.head, self.rows.iter().cloned())
+        lines(&self.how, &self.head, self.rows.iter().cloned())
     }
 
     /// In Markdown: the medians of the figures that have an aim, each aim behind the median that it is about.
@@ -194,16 +194,9 @@ impl Table {
             let cells = std::iter::once(name.clone()).chain(values);
             (!aim.is_empty()).then(|| cells.collect())
         });
-        self.lines(head, rows)
-    }
-
-    fn lines(&self, head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
-        let mut text = format!("{}\n\n", self.how);
-        let rule = vec!["---".to_owned(); head.len()];
-        for cells in [head.to_vec(), rule].into_iter().chain(rows) {
-            let _ = writeln!(text, "| {} |", cells.join(" | "));
-        }
-        text
+        // The versions of the compilers are in the file.
+        let how = self.how.split("; rustc").next().unwrap_or_default();
+        lines(how, head, rows)
     }
 
     /// What a picture shows of a figure: each program, its median as text, and its size beside ours.
@@ -234,6 +227,16 @@ impl Table {
             })
             .collect()
     }
+}
+
+/// A table in Markdown, under how it was measured.
+fn lines(how: &str, head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut text = format!("{how}\n\n");
+    let rule = vec!["---".to_owned(); head.len()];
+    for cells in [head.to_vec(), rule].into_iter().chain(rows) {
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text
 }
 
 /// A program in a picture.

@@ -19,12 +19,10 @@ pub(super) fn page(crd: &Value) -> String {
     let _ = write!(
         page,
         "# {kind}: the fields\n{}\n\n\
-         `apiVersion: {}/{}`, `kind: {kind}`. Also: `kubectl explain {}.{}`.\n",
+         `apiVersion: {}/{}`, `kind: {kind}`\n",
         described(schema),
         text(&spec["group"]),
         text(&version["name"]),
-        text(&spec["names"]["plural"]),
-        text(&spec["group"]),
     );
     for part in ["spec", "status"] {
         let schema = &schema["properties"][part];

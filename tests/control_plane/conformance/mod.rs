@@ -809,7 +809,7 @@ async fn run(
         }
         rows.push(row);
     }
-    let mut row = Row::new(area, "watch events of all that");
+    let mut row = Row::new(area, table::EVENTS);
     for (kind, since) in kinds.iter().zip(&since) {
         let (expected, found) = (
             real.events(kind, &since[0]).await,
