@@ -192,7 +192,7 @@ impl Table {
             let values =
                 columns.map(|(column, cell)| median(cell).to_owned() + &bounds(aim, column));
             let cells = std::iter::once(name.clone()).chain(values);
-            (!aim.is_empty()).then(|| cells.collect())
+            (!aim.is_empty()).then(|| cells.collect::<Vec<_>>())
         });
         // The versions of the compilers are in the file.
         let how = self.how.split("; rustc").next().unwrap_or_default();
