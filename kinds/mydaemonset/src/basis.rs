@@ -46,6 +46,25 @@ pub(crate) fn input<'a>(
     }
 }
 
+/// The revisions of a roll-out to the one of that hash, which is stored, and of which no other is undone.
+pub(crate) fn revisions<'a>(
+    update: &'a str,
+    current: &'a str,
+    known: &'a BTreeMap<&'a str, Known>,
+    stored: &[Arc<RevisionView>],
+) -> Revisions<'a> {
+    let newest = stored.iter().find(|it| it.hash == update);
+    Revisions {
+        update,
+        stored: true,
+        update_since: newest.map(|it| it.since).unwrap_or_default(),
+        current,
+        known,
+        undone: None,
+        returns: newest.is_some_and(|it| it.again),
+    }
+}
+
 /// The stored revisions by their hashes, with the placement by which each counts.
 pub(crate) fn known(
     revisions: &[Arc<RevisionView>],

@@ -116,6 +116,11 @@ impl Cause {
         self < Self::ObjectDeleting
     }
 
+    /// Whether it holds the roll-out, so that the node stays as it is.
+    pub fn is_hold(self) -> bool {
+        self >= Self::AutoPaused && self < Self::WaitingTurn
+    }
+
     /// Whether it is about the pod, or not known.
     pub fn is_of_pod(self) -> bool {
         self > Self::WaitingTurn

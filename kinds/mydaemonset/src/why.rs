@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use wall_clock_controller::reconcile::condition::{self, ACCEPTED};
 
-use super::basis::{current_revision, input, known, undo_target};
+use super::basis::{current_revision, input, known, revisions, undo_target};
 use super::cause::Cause;
 use super::crd::{MyDaemonSetSpec, MyDaemonSetStatus};
 use super::decide::freeze::Freeze;
@@ -47,56 +47,52 @@ pub struct Seen<'a> {
 }
 
 /// A node, and what it waits for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Wait {
+#[derive(Clone, Copy)]
+pub struct Wait<'a> {
     /// Its name.
-    pub node: String,
+    pub name: &'a str,
+    /// What was seen of it; `None` if it is gone.
+    pub node: Option<&'a NodeView>,
     /// Whether it has a pod of the object, or should have one.
     pub is_concerned: bool,
     /// The cause, from the closed list; `None` if it has an available pod of the newest revision and no other.
     pub cause: Option<Cause>,
-    /// What the objects do not say about it; empty if they say all.
-    pub detail: String,
     /// The pod that is to become available, or else to go.
-    pub pod: Option<Arc<PodView>>,
+    pub pod: Option<&'a Arc<PodView>>,
     /// Whether a closer look at that pod may show more: it is not Ready, and nothing is wrong with the node.
     pub is_unready: bool,
+    judge: &'a Judge<'a>,
 }
 
-/// What each node waits for, by its name.
-pub fn why(seen: &Seen<'_>, now: DateTime<Utc>) -> Vec<Wait> {
+/// Finds what each node waits for, in the order of their names.
+pub fn why(seen: &Seen<'_>, now: DateTime<Utc>, of_node: impl FnMut(Wait<'_>)) {
     let status = seen.status;
     let uid = seen.metadata.uid.as_deref().unwrap_or_default();
-    let mut revisions = seen.revisions.clone();
-    revisions.retain(|revision| revision.owner_uid == uid);
+    let mut stored = seen.revisions.clone();
+    stored.retain(|revision| revision.owner_uid == uid);
     let mut written = ParsedSpec::new(seen.spec);
     if seen.nodes.is_none() {
         written.placement = Arc::default();
-        for revision in &mut revisions {
+        for revision in &mut stored {
             Arc::make_mut(revision).placement = Arc::default();
         }
     }
     let resumes = |hash| seen.names(RESUME_ANNOTATION, hash);
     let is_undone = status::is_undone(status, &written.hash) && !resumes(&written.hash);
-    let target = undo_target(status, &written.hash, &revisions).filter(|_| is_undone);
+    let target = undo_target(status, &written.hash, &stored).filter(|_| is_undone);
     let back = target.map(|target| written.back_to(target));
     let spec = back.as_ref().unwrap_or(&written);
-    let known = known(&revisions, |revision| revision.placement.clone());
+    let known = known(&stored, |revision| revision.placement.clone());
     let nodes = seen.nodes(uid);
     let mut state = RolloutState::new(&spec.hash);
     for (name, on_node) in &nodes {
         state.put(name, on_node.clone());
     }
     let current = current_revision(status, &state, &known, &spec.hash);
-    let newest = revisions.iter().find(|it| it.hash == spec.hash);
     let revisions = Revisions {
-        update: &spec.hash,
         stored: status.update_revision.as_ref() == Some(&written.hash),
-        update_since: newest.map(|it| it.since).unwrap_or_default(),
-        current: &current,
-        known: &known,
         undone: back.as_ref().map(|_| written.hash.as_str()),
-        returns: newest.is_some_and(|it| it.again),
+        ..revisions(&spec.hash, &current, &known, &stored)
     };
     let was_stopped = status::was_stopped(status, &written.hash, &spec.hash);
     let input = RolloutInput {
@@ -113,7 +109,7 @@ pub fn why(seen: &Seen<'_>, now: DateTime<Utc>) -> Vec<Wait> {
         input,
         observed,
     };
-    judge.of_nodes(&nodes)
+    judge.of_nodes(&nodes, of_node);
 }
 
 impl Seen<'_> {
@@ -193,7 +189,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    fn of_nodes(&self, nodes: &BTreeMap<Arc<str>, OnNode>) -> Vec<Wait> {
+    fn of_nodes(&self, nodes: &BTreeMap<Arc<str>, OnNode>, mut of_node: impl FnMut(Wait<'_>)) {
         let (seen, input) = (self.seen, &self.input);
         let (revisions, progress) = (&input.revisions, status::progress_of(seen.status));
         let frozen = input.freeze.map(|freeze| Frozen {
@@ -225,7 +221,7 @@ impl Judge<'_> {
             progress == CANARY && canaries.any(|canary| canary == name)
         };
         let is_held = |name: &str| cause_of_progress(progress).is_some() && !is_canary(name);
-        let of_node = |(name, on_node): (&Arc<str>, &OnNode)| {
+        for (name, on_node) in nodes {
             let (is_concerned, waits_for) = self.waits_for(name, on_node);
             let cause = waits_for.map(|waits_for| match (waits_for, stands) {
                 (WaitsFor::Own(own), _) => own,
@@ -241,16 +237,16 @@ impl Judge<'_> {
             let pod = self.pod(on_node);
             let is_step = matches!(waits_for, Some(WaitsFor::Step | WaitsFor::Deletion));
             let may_show = !is_step && cause.is_some_and(|cause| !cause.is_of_node());
-            Wait {
-                node: name.to_string(),
+            of_node(Wait {
+                name,
+                node: on_node.node.as_deref(),
                 is_concerned,
                 cause,
-                detail: self.detail(cause, on_node).unwrap_or_default(),
+                pod,
                 is_unready: may_show && pod.is_some_and(|pod| !pod.is_ready()),
-                pod: pod.cloned(),
-            }
-        };
-        nodes.iter().map(of_node).collect()
+                judge: self,
+            });
+        }
     }
 
     /// The new pod until it is available, then an old one, and at last one that is leaving.
@@ -287,21 +283,23 @@ impl Judge<'_> {
         };
         (!on_node.pods.is_empty(), Some(WaitsFor::Own(own)))
     }
+}
 
-    /// What the objects do not say about a cause.
-    fn detail(&self, cause: Option<Cause>, on_node: &OnNode) -> Option<String> {
-        let strategy = self.input.strategy;
-        match cause? {
-            Cause::NotEligible | Cause::TaintNotTolerated => {
-                self.input.placement.unmet(on_node.node.as_ref()?)
-            }
+impl Wait<'_> {
+    /// What the objects do not say about the cause; `None` if they say all.
+    pub fn detail(&self) -> Option<String> {
+        let Judge {
+            input, observed, ..
+        } = self.judge;
+        let strategy = input.strategy;
+        match self.cause? {
+            Cause::NotEligible | Cause::TaintNotTolerated => input.placement.unmet(self.node?),
             Cause::Partition => Some(format!("partition {}", strategy.partition)),
-            Cause::Domain => Some(format!("{} first", self.observed.domain.as_ref()?.name)),
-            Cause::WaitingTurn if self.observed.waiting.count > 0 => Some(format!(
-                "{} first: {}",
-                strategy.limit(),
-                self.observed.waiting
-            )),
+            Cause::Domain => Some(format!("{} first", observed.domain.as_ref()?.name)),
+            Cause::WaitingTurn if observed.waiting.count > 0 => {
+                let (limit, waiting) = (strategy.limit(), &observed.waiting);
+                Some(format!("{limit} first: {waiting}"))
+            }
             _ => None,
         }
     }

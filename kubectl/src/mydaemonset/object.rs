@@ -1,18 +1,21 @@
 //! A `MyDaemonSet` as this program reads it, and the names by which a user refers to one.
 
+use std::sync::Arc;
+
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use my_operator_mydaemonset::crd::{
     MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate,
 };
-use my_operator_mydaemonset::decide::domains::{Domains, Rank};
 use my_operator_mydaemonset::decide::strategy::Strategy;
 use my_operator_mydaemonset::observe::node::NodeView;
-use my_operator_mydaemonset::revision::{Content, hash};
+use my_operator_mydaemonset::observe::pod::PodView;
+use my_operator_mydaemonset::revision::{Content, RevisionView, hash};
 use my_operator_mydaemonset::status::{
     AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, canaries,
     is_auto_paused, is_undone, needs_no_canary, progress_of, resumable,
 };
+use my_operator_mydaemonset::why::Seen;
 use serde::Deserialize as _;
 use serde_json::Value;
 use wall_clock_controller::reconcile::condition::{self, ACCEPTED, Condition};
@@ -168,15 +171,21 @@ impl Object {
         self.rolling_update()?.topology_key.as_deref()
     }
 
-    /// The domains, and the one of these nodes' whose turn it is.
-    pub(crate) fn turn_of<'a>(
+    /// The object with what was read of its cluster.
+    pub(crate) fn seen(
         &self,
-        nodes: impl Iterator<Item = &'a NodeView>,
-    ) -> Option<(Domains, Rank<'a>)> {
-        let name = self.status.domain.as_deref()?;
-        let domains = Domains::from_spec(&self.spec)?;
-        let rank = domains.named(name, nodes)?;
-        Some((domains, rank))
+        nodes: Option<Vec<Arc<NodeView>>>,
+        pods: Vec<Arc<PodView>>,
+        revisions: Vec<Arc<RevisionView>>,
+    ) -> Seen<'_> {
+        Seen {
+            metadata: &self.raw.metadata,
+            spec: &self.spec,
+            status: &self.status,
+            nodes,
+            pods,
+            revisions,
+        }
     }
 
     /// Whether the revision of the present spec failed, and the pods went back from it by themselves, or do so.

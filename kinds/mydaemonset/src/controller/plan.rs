@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::basis::{current_revision, input, known};
+use crate::basis::{self, current_revision, input, known};
 use crate::crd::{FailedNode, MyDaemonSetStatus};
 use crate::decide::decision::Decision;
 use crate::decide::input::{Revisions, RolloutInput};
@@ -47,15 +47,10 @@ pub(super) fn plan(
     let (mut state, changed) = take_state(pass, &mut memory);
     let idle = put_changed(pass, &mut memory, &placement, &mut state, changed);
     let current = current_revision(before, &state, &known, update);
-    let newest = revisions.iter().find(|r| r.hash == update);
     let revisions = Revisions {
-        update,
         stored,
-        update_since: newest.map(|r| r.since).unwrap_or_default(),
-        current: &current,
-        known: &known,
         undone: pass.undone(),
-        returns: newest.is_some_and(|r| r.again),
+        ..basis::revisions(update, &current, &known, revisions)
     };
     let input = RolloutInput {
         grace: pass.node_not_ready_grace,

@@ -1769,9 +1769,11 @@ impl World {
             revisions: revisions.map(revision).map(Arc::new).collect(),
         };
         let mut found = BTreeMap::new();
-        for cause in why(&seen, now).into_iter().filter_map(|wait| wait.cause) {
-            *found.entry(format!("{cause:?}")).or_default() += 1;
-        }
+        why(&seen, now, |wait| {
+            if let Some(cause) = wait.cause {
+                *found.entry(format!("{cause:?}")).or_default() += 1;
+            }
+        });
         let counted = status.waiting.into_iter();
         let counted = counted.map(|it| (it.cause, usize::try_from(it.nodes).unwrap()));
         [found, counted.collect()]

@@ -17,18 +17,18 @@ pub(crate) const MAX_ORDER: usize = 100;
 const UNLABELLED: usize = usize::MAX;
 
 /// The place of a domain, and the value of its label: the lowest has its turn first.
-pub type Rank<'a> = (usize, &'a str);
+pub(crate) type Rank<'a> = (usize, &'a str);
 
 /// `spec.updateStrategy.rollingUpdate.topologyKey` and `order`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Domains {
+pub(crate) struct Domains {
     key: String,
     order: Vec<String>,
 }
 
 impl Domains {
     /// Those that a valid spec asks for, if it does.
-    pub fn from_spec(spec: &MyDaemonSetSpec) -> Option<Self> {
+    pub(crate) fn from_spec(spec: &MyDaemonSetSpec) -> Option<Self> {
         let rolling = spec.update_strategy.as_ref()?.rolling_update.as_ref()?;
         Some(Self {
             key: rolling.topology_key.clone()?,
@@ -37,7 +37,7 @@ impl Domains {
     }
 
     /// The domain of a node. Those that `order` does not have come after it, by name.
-    pub fn rank<'a>(&self, node: &'a NodeView) -> Rank<'a> {
+    pub(super) fn rank<'a>(&self, node: &'a NodeView) -> Rank<'a> {
         let Some(value) = node.label(&self.key) else {
             return (UNLABELLED, "");
         };
@@ -46,23 +46,13 @@ impl Domains {
     }
 
     /// A domain in words, such as `zone b`.
-    pub fn name(&self, (place, value): Rank<'_>) -> String {
+    pub(super) fn name(&self, (place, value): Rank<'_>) -> String {
         let key = self.key.rsplit('/').next().unwrap_or_default();
         if place == UNLABELLED {
             format!("nodes without {key}")
         } else {
             format!("{key} {value}")
         }
-    }
-
-    /// The domain of that name, if one of the nodes is of it.
-    pub fn named<'a>(
-        &self,
-        name: &str,
-        nodes: impl Iterator<Item = &'a NodeView>,
-    ) -> Option<Rank<'a>> {
-        let mut ranks = nodes.map(|node| self.rank(node));
-        ranks.find(|rank| self.name(*rank) == name)
     }
 }
 
@@ -181,15 +171,5 @@ mod tests {
             "nodes without tier",
         ];
         assert_eq!(names, expected);
-    }
-
-    #[test]
-    fn a_domain_is_found_by_its_name() {
-        let domains = domains(&json!({"topologyKey": "example.com/tier"})).unwrap();
-        for node in [node(Some("a")), node(None)] {
-            let rank = domains.rank(&node);
-            let found = domains.named(&domains.name(rank), [&node].into_iter());
-            assert_eq!(found, Some(rank));
-        }
     }
 }

@@ -13,7 +13,7 @@
 pub(super) mod canary;
 mod candidates;
 pub(super) mod decision;
-pub mod domains;
+pub(super) mod domains;
 pub mod freeze;
 pub(super) mod input;
 pub(crate) mod node;

@@ -1,14 +1,13 @@
-//! What there is to see of each node: one cell.
+//! What there is to see of each node: one cell. It follows from [what the node waits for](my_operator_mydaemonset::why).
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use my_operator_mydaemonset::decide::placement::{Eligibility, Placement};
+use my_operator_mydaemonset::cause::Cause;
 use my_operator_mydaemonset::observe::node::NodeView;
 use my_operator_mydaemonset::observe::pod::PodView;
-use my_operator_mydaemonset::status::{FROZEN, OUTSIDE_WINDOW};
+use my_operator_mydaemonset::why::{Seen, Wait, why};
 
-use crate::mydaemonset::object::Object;
 use crate::terminal::Style;
 
 /// The state of a node.
@@ -22,7 +21,7 @@ pub(crate) enum Cell {
     Starting,
     /// A pod fails.
     Failed,
-    /// An older revision, kept by a pause, a canary, another domain, a partition, a closed window or `OnDelete`.
+    /// An older revision, kept by what holds the roll-out, such as a pause.
     Held,
     /// Cordoned without an available pod of the newest revision: the roll-out leaves the node alone.
     Cordoned,
@@ -122,109 +121,31 @@ const GROUPS: [&str; 7] = [
     "node.kubernetes.io/instance-type",
 ];
 
-/// The nodes and pods, as far as this program may see them.
-#[derive(Debug, Default)]
-pub(crate) struct Fleet {
-    /// By name. `None` if the user may not list nodes: then only those with a pod are known.
-    pub(crate) nodes: Option<BTreeMap<String, NodeView>>,
-    /// By name.
-    pub(crate) pods: BTreeMap<String, PodView>,
+/// The label by which nodes are grouped, unless the user says which.
+pub(crate) fn group_label(nodes: &[Arc<NodeView>]) -> Option<&'static str> {
+    GROUPS.into_iter().find(|label| {
+        let mut values = nodes.iter().map(|node| node.label(label));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    })
 }
 
-impl Fleet {
-    /// The label by which nodes are grouped, unless the user says which.
-    pub(crate) fn group_label(&self) -> Option<&'static str> {
-        let nodes = self.nodes.as_ref()?;
-        GROUPS.into_iter().find(|label| {
-            let mut values = nodes.values().map(|node| node.label(label));
-            let first = values.next();
-            values.any(|value| Some(value) != first)
-        })
-    }
-
-    /// A cell for each node that has a pod of this object or should have one, by name; the nodes are grouped by a label.
-    pub(crate) fn cells(
-        &self,
-        object: &Object,
-        label: Option<&str>,
-        now: DateTime<Utc>,
-    ) -> Vec<NodeCell> {
-        let judge = Judge {
-            revision: object.revision(),
-            placement: Placement::from_template(object.spec.template.as_ref()),
-            has_nodes: self.nodes.is_some(),
-            min_ready: object.strategy().min_ready,
-            now,
-        };
-        let pods = self.pods.values();
-        let pods = pods.filter(|pod| pod.owner_uid == object.uid && !pod.node.is_empty());
-        let mut pods: Vec<&PodView> = pods.collect();
-        pods.sort_by(|a, b| a.node.cmp(&b.node));
-        let mut pods = pods.chunk_by(|a, b| a.node == b.node).peekable();
-        // Both are in the order of the nodes' names. This runs five times a second, with thousands of nodes: there is no
-        // map of them.
-        let mut cells = Vec::new();
-        for (node, view) in self.nodes.iter().flatten() {
-            while let Some(pods) = pods.next_if(|pods| node_of(pods) < node.as_str()) {
-                cells.extend(judge.cell(node_of(pods), None, pods, label));
-            }
-            let pods = pods.next_if(|pods| node_of(pods) == node);
-            cells.extend(judge.cell(node, Some(view), pods.unwrap_or_default(), label));
+/// A cell for each node that has a pod of the object or should have one, by name; the nodes are grouped by a label.
+pub(crate) fn cells(seen: &Seen<'_>, label: Option<&str>, now: DateTime<Utc>) -> Vec<NodeCell> {
+    let mut cells = Vec::new();
+    // This runs five times a second, with thousands of nodes: nothing is copied that is not shown.
+    why(seen, now, |wait| {
+        if wait.is_concerned {
+            cells.push(NodeCell::new(&wait, label, now));
         }
-        cells.extend(pods.filter_map(|pods| judge.cell(node_of(pods), None, pods, label)));
-        hold(&mut cells, object);
-        self.hold_later(&mut cells, object);
-        cells
-    }
-
-    /// Marks the nodes of the domains that wait for another one.
-    fn hold_later(&self, cells: &mut [NodeCell], object: &Object) {
-        let nodes = self.nodes.as_ref();
-        let views = nodes.into_iter().flat_map(BTreeMap::values);
-        let Some((domains, first)) = object.turn_of(views) else {
-            return;
-        };
-        for cell in cells.iter_mut().filter(|node| node.cell == Cell::Old) {
-            let node = nodes.and_then(|nodes| nodes.get(&cell.node));
-            if node.is_some_and(|node| domains.rank(node) > first) {
-                cell.cell = Cell::Held;
-            }
-        }
-    }
+    });
+    cells
 }
 
-/// The node of pods that are all on one.
-fn node_of<'a>(pods: &[&'a PodView]) -> &'a str {
-    pods.first().map_or("", |pod| &pod.node)
-}
-
-/// What each node is judged by.
-struct Judge {
-    min_ready: TimeDelta,
-    /// The newest revision.
-    revision: String,
-    placement: Placement,
-    /// Whether the user may list nodes.
-    has_nodes: bool,
-    now: DateTime<Utc>,
-}
-
-impl Judge {
-    /// The cell of a node; `None` where it neither has a pod nor should have one.
-    fn cell(
-        &self,
-        name: &str,
-        node: Option<&NodeView>,
-        pods: &[&PodView],
-        label: Option<&str>,
-    ) -> Option<NodeCell> {
-        let eligibility = node.map(|node| self.placement.eligibility(node));
-        let belongs = eligibility.is_some_and(Eligibility::is_in_place);
-        if pods.is_empty() && !belongs {
-            return None;
-        }
-        let failing = pods.iter().filter(|pod| !pod.deleting);
-        let failing = failing.filter_map(|pod| {
+impl NodeCell {
+    fn new(wait: &Wait<'_>, label: Option<&str>, now: DateTime<Utc>) -> Self {
+        let pod = wait.pod.filter(|pod| !pod.deleting);
+        let failing = pod.and_then(|pod| {
             Some(Failing {
                 pod: pod.name.clone(),
                 trouble: pod.trouble.as_deref()?.to_owned(),
@@ -232,70 +153,38 @@ impl Judge {
                 attempt: pod.attempt,
             })
         });
-        let failing = failing.min();
-        let group = label.zip(node).and_then(|(label, node)| node.label(label));
-        let cell = if failing.is_some() {
-            Cell::Failed
-        } else {
-            self.judge(node, pods)
+        let cell = match failing {
+            Some(_) => Cell::Failed,
+            None => Cell::new(wait),
         };
-        let starting = pods.iter().filter(|_| cell == Cell::Starting);
-        let mut starting = starting.filter(|pod| self.starts_slowly(pod));
-        Some(NodeCell {
-            node: name.to_owned(),
+        let starts_slowly = |pod: &&Arc<PodView>| {
+            let since = pod.unready_since.filter(|_| cell == Cell::Starting);
+            since.is_some_and(|since| now - since >= STARTS)
+        };
+        let group = label.and_then(|label| wait.node?.label(label));
+        Self {
+            node: wait.name.to_owned(),
             group: group.unwrap_or_default().to_owned(),
             cell,
             failing,
-            starting: starting.next().map(|pod| pod.name.clone()),
-        })
-    }
-
-    /// Whether the pod is neither Ready nor on its way out, for long.
-    fn starts_slowly(&self, pod: &PodView) -> bool {
-        let since = pod.unready_since.filter(|_| !pod.deleting);
-        since.is_some_and(|since| self.now - since >= STARTS)
-    }
-
-    /// The state of a node without a failing pod.
-    fn judge(&self, node: Option<&NodeView>, pods: &[&PodView]) -> Cell {
-        let is_new = |pod: &&&PodView| pod.revision == self.revision;
-        let is_updated = pods
-            .iter()
-            .filter(is_new)
-            .any(|pod| pod.is_available(self.min_ready, self.now));
-        // A node that is not there is gone, where nodes can be listed.
-        let is_down = node.map_or(self.has_nodes, |node| node.not_ready_since.is_some());
-        let serves_old = pods.iter().any(|pod| pod.is_ready() && !is_new(&pod));
-        if is_updated && pods.iter().all(|pod| is_new(&pod)) {
-            Cell::New
-        } else if node.is_some_and(|node| node.in_maintenance) {
-            Cell::Maintenance
-        } else if is_down {
-            Cell::Down
-        } else if node.is_some_and(|node| node.cordoned) {
-            Cell::Cordoned
-        } else if serves_old && !pods.iter().any(|pod| is_new(&pod)) {
-            Cell::Old
-        } else {
-            Cell::Starting
+            starting: pod.filter(starts_slowly).map(|pod| pod.name.clone()),
         }
     }
 }
 
-/// Marks the nodes that stay on their revision: all that are behind or, under a partition, the last by name. All others wait
-/// for canaries, and so seem to those of many that the status does not name. A freeze and a closed window hold the canaries
-/// too.
-fn hold(cells: &mut [NodeCell], object: &Object) {
-    let strategy = object.strategy();
-    let canaries = object.canaries();
-    let waits = [FROZEN, OUTSIDE_WINDOW].contains(&object.progress());
-    let stands = strategy.paused || object.stopped().is_some() || waits;
-    let all = strategy.on_delete || stands || canaries.is_some();
-    let limit = if all { cells.len() } else { strategy.partition };
-    let canaries = canaries.filter(|_| !stands).unwrap_or_default();
-    let stays = |node: &&mut NodeCell| node.cell == Cell::Old && !canaries.contains(&node.node);
-    for node in cells.iter_mut().rev().filter(stays).take(limit) {
-        node.cell = Cell::Held;
+impl Cell {
+    /// The state of a node without a failing pod.
+    fn new(wait: &Wait<'_>) -> Self {
+        let serves = wait.pod.is_some_and(|pod| pod.is_ready());
+        match wait.cause {
+            None => Self::New,
+            Some(Cause::Maintenance) => Self::Maintenance,
+            Some(Cause::NodeGone | Cause::NodeDeleting | Cause::NodeNotReady) => Self::Down,
+            Some(Cause::Cordoned) => Self::Cordoned,
+            Some(cause) if cause.is_of_pod() || !serves => Self::Starting,
+            Some(cause) if cause.is_hold() => Self::Held,
+            Some(_) => Self::Old,
+        }
     }
 }
 
@@ -305,6 +194,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::mydaemonset::object::Object;
     use crate::mydaemonset::object::tests::object;
 
     /// The hash of `{"image":"nginx:1.29"}`.
@@ -333,21 +223,32 @@ mod tests {
         }
     }
 
-    fn fleet(nodes: &[NodeView], pods: Vec<PodView>) -> Fleet {
-        let nodes = nodes.iter().map(|node| (node.name.clone(), node.clone()));
-        let pods = pods.into_iter().map(|pod| (pod.name.clone(), pod));
-        Fleet {
-            nodes: Some(nodes.collect()),
-            pods: pods.collect(),
-        }
+    /// A node or a pod that was seen.
+    fn seen<T: Clone>(all: &[T]) -> Vec<Arc<T>> {
+        all.iter().cloned().map(Arc::new).collect()
     }
 
-    fn of(fleet: &Fleet, spec: &Value) -> Vec<(String, Cell)> {
-        let cells = fleet.cells(&object(spec, &Value::Null), None, now());
-        cells
-            .into_iter()
-            .map(|node| (node.node, node.cell))
-            .collect()
+    fn cells_of(object: &Object, nodes: &[NodeView], pods: &[PodView]) -> Vec<NodeCell> {
+        let seen = object.seen(Some(seen(nodes)), seen(pods), Vec::new());
+        cells(&seen, None, now())
+    }
+
+    /// The object once the operator has seen it and stored its revision.
+    fn observed(spec: &Value, progress: [&str; 2], rest: &Value) -> Object {
+        let [is, reason] = progress;
+        let condition = json!({"type": "Progressing", "status": is, "reason": reason, "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let mut status = json!({"observedGeneration": 3, "updateRevision": NEW, "currentRevision": "old",
+            "conditions": [condition]});
+        let fields = status.as_object_mut().unwrap();
+        fields.extend(rest.as_object().cloned().unwrap_or_default());
+        object(spec, &status)
+    }
+
+    fn of(nodes: &[NodeView], pods: &[PodView], spec: &Value) -> Vec<(String, Cell)> {
+        let object = observed(spec, ["True", "RollingOut"], &json!({}));
+        let cells = cells_of(&object, nodes, pods).into_iter();
+        cells.map(|node| (node.node, node.cell)).collect()
     }
 
     fn spec() -> Value {
@@ -376,7 +277,7 @@ mod tests {
             owner_uid: "other".to_owned(),
             ..pod("missing", NEW, true)
         };
-        let pods = vec![
+        let pods = [
             pod("cordoned", "old", true),
             pod("down", "old", false),
             failed,
@@ -404,7 +305,7 @@ mod tests {
             ("surge", Cell::Starting),
         ]
         .map(|(name, cell)| (name.to_owned(), cell));
-        assert_eq!(of(&fleet(&nodes, pods), &spec()), expected);
+        assert_eq!(of(&nodes, &pods, &spec()), expected);
     }
 
     #[test]
@@ -412,8 +313,7 @@ mod tests {
         let cell = |unready: bool, revision: &str| {
             let mut node = node("n", unready, true);
             node.in_maintenance = true;
-            let pods = vec![pod("n", revision, !unready)];
-            of(&fleet(&[node], pods), &spec())[0].1
+            of(&[node], &[pod("n", revision, !unready)], &spec())[0].1
         };
         assert_eq!(cell(false, "old"), Cell::Maintenance);
         assert_eq!(cell(true, "old"), Cell::Maintenance);
@@ -422,11 +322,14 @@ mod tests {
 
     #[test]
     fn min_ready_seconds_are_waited_for() {
-        let fleet = fleet(&[node("n", false, false)], vec![pod("n", NEW, true)]);
+        let cell = |spec: &Value| {
+            let node = node("n", false, false);
+            of(&[node], &[pod("n", NEW, true)], spec)[0].1
+        };
         let mut spec = spec();
-        assert_eq!(of(&fleet, &spec)[0].1, Cell::New);
+        assert_eq!(cell(&spec), Cell::New);
         spec["minReadySeconds"] = json!(6);
-        assert_eq!(of(&fleet, &spec)[0].1, Cell::Starting);
+        assert_eq!(cell(&spec), Cell::Starting);
     }
 
     #[test]
@@ -435,8 +338,8 @@ mod tests {
             let mut pod = pod("n", NEW, false);
             pod.unready_since = Some(now() - TimeDelta::seconds(seconds));
             change(&mut pod);
-            let fleet = fleet(&[node("n", false, false)], vec![pod]);
-            let cells = fleet.cells(&object(&spec(), &Value::Null), None, now());
+            let object = object(&spec(), &Value::Null);
+            let cells = cells_of(&object, &[node("n", false, false)], &[pod]);
             cells[0].starting.clone()
         };
         let name = Some(format!("n-{NEW}"));
@@ -451,8 +354,7 @@ mod tests {
     fn a_node_that_the_pods_do_not_belong_on_is_not_shown() {
         let mut spec = spec();
         spec["template"] = json!({"spec": {"nodeSelector": {"disk": "ssd"}}});
-        let fleet = fleet(&[node("n", false, false)], Vec::new());
-        assert_eq!(of(&fleet, &spec), []);
+        assert_eq!(of(&[node("n", false, false)], &[], &spec), []);
     }
 
     #[test]
@@ -461,11 +363,10 @@ mod tests {
         let nodes = names.map(|name| node(name, false, false));
         let mut pods: Vec<PodView> = names.iter().map(|name| pod(name, "old", true)).collect();
         pods[3] = pod("d", NEW, true);
-        let fleet = fleet(&nodes, pods);
         let cells = |rolling: Value| {
             let mut spec = spec();
             spec["updateStrategy"] = rolling;
-            let cells = of(&fleet, &spec);
+            let cells = of(&nodes, &pods, &spec);
             cells.into_iter().map(|(_, cell)| cell).collect::<Vec<_>>()
         };
         let (old, held, new) = (Cell::Old, Cell::Held, Cell::New);
@@ -488,59 +389,65 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
             NodeView::from_watched(serde_json::from_value(node).unwrap(), now())
         });
-        let pods = ["a", "b", "c"].map(|name| pod(name, "old", true));
-        let fleet = fleet(&nodes, pods.into());
         let mut spec = spec();
         spec["updateStrategy"] =
             json!({"rollingUpdate": {"topologyKey": "tier", "order": ["test"]}});
-        let cells = |domain: Option<&str>| {
-            let object = object(&spec, &json!({"domain": domain}));
-            let cells = fleet.cells(&object, None, now()).into_iter();
-            cells.map(|node| node.cell).collect::<Vec<_>>()
+        let cells = |revisions: [&str; 3]| {
+            let pods = [("a", 0), ("b", 1), ("c", 2)];
+            let pods = pods.map(|(name, nth)| pod(name, revisions[nth], true));
+            let cells = of(&nodes, &pods, &spec).into_iter();
+            cells.map(|(_, cell)| cell).collect::<Vec<_>>()
         };
-        let (old, held) = (Cell::Old, Cell::Held);
-        assert_eq!(cells(Some("tier test")), [held, old, held]);
-        assert_eq!(cells(Some("tier prod")), [old; 3]);
-        assert_eq!(cells(None), [old; 3]);
+        let (old, held, new) = (Cell::Old, Cell::Held, Cell::New);
+        assert_eq!(cells(["old"; 3]), [held, old, held]);
+        assert_eq!(cells(["old", NEW, "old"]), [old, new, old]);
     }
 
     #[test]
-    fn a_freeze_holds_the_nodes_that_are_behind() {
-        let pods = vec![pod("n", "old", true)];
-        let fleet = fleet(&[node("n", false, false)], pods);
-        let condition = json!({"type": "Progressing", "status": "False", "reason": "Frozen",
-            "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let frozen = object(&spec(), &json!({"conditions": [condition]}));
-        assert_eq!(fleet.cells(&frozen, None, now())[0].cell, Cell::Held);
+    fn what_the_operator_says_holds_the_nodes_that_are_behind() {
+        let cell = |object: &Object, revision: &str| {
+            let pod = pod("n", revision, true);
+            cells_of(object, &[node("n", false, false)], &[pod])[0].cell
+        };
+        let frozen = json!({"freeze": "by me", "conditions": [
+            {"type": "Progressing", "status": "False", "reason": "Frozen", "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            {"type": "Frozen", "status": "True", "reason": "Frozen", "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let frozen = observed(&spec(), ["False", "Frozen"], &frozen);
+        assert_eq!(cell(&frozen, "old"), Cell::Held);
+        let failed = json!({"failedRevisions": [NEW], "failedNodes": [{"name": "n", "reason": "Error"}],
+            "completeRevisions": ["old"]});
+        let back = observed(&spec(), ["False", "RolledBack"], &failed);
+        assert_eq!(cell(&back, "old"), Cell::Held);
+        // Nothing is known of what holds a spec that the operator has not seen.
+        let mut spec = spec();
+        spec["updateStrategy"] = json!({"rollingUpdate": {"paused": true}});
+        assert_eq!(cell(&object(&spec, &Value::Null), "old"), Cell::Old);
     }
 
     #[test]
     fn all_nodes_but_the_canaries_wait_for_them() {
         let names = ["a", "b", "c"];
-        let pods = names.iter().map(|name| pod(name, "old", true)).collect();
-        let fleet = fleet(&names.map(|name| node(name, false, false)), pods);
-        let condition = json!({"type": "Progressing", "status": "True", "reason": "Canary",
-            "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let cells = |revision: &str| {
-            let status = json!({"updateRevision": revision, "canaryNodes": ["b"], "conditions": [condition]});
-            let cells = fleet
-                .cells(&object(&spec(), &status), None, now())
-                .into_iter();
+        let pods = names.map(|name| pod(name, "old", true));
+        let nodes = names.map(|name| node(name, false, false));
+        let cells = |reason: &str| {
+            let rest = json!({"canaryNodes": ["b"]});
+            let object = observed(&spec(), ["True", reason], &rest);
+            let cells = cells_of(&object, &nodes, &pods).into_iter();
             cells.map(|node| node.cell).collect::<Vec<_>>()
         };
-        assert_eq!(cells(NEW), [Cell::Held, Cell::Old, Cell::Held]);
-        assert_eq!(cells("other"), [Cell::Old; 3]);
+        assert_eq!(cells("Canary"), [Cell::Held, Cell::Old, Cell::Held]);
+        assert_eq!(cells("RollingOut"), [Cell::Old; 3]);
     }
 
     #[test]
     fn without_the_right_to_list_nodes_those_with_a_pod_are_shown() {
-        let mut fleet = fleet(&[], vec![pod("n", NEW, true), pod("m", "old", true)]);
-        fleet.nodes = None;
-        let cells = of(&fleet, &spec());
-        assert_eq!(
-            cells,
-            [("m".to_owned(), Cell::Old), ("n".to_owned(), Cell::New)]
-        );
+        let object = object(&spec(), &Value::Null);
+        let pods = [pod("n", NEW, true), pod("m", "old", true)];
+        let cells = cells(&object.seen(None, seen(&pods), Vec::new()), None, now());
+        let cells: Vec<_> = cells.iter().map(|it| (it.node.as_str(), it.cell)).collect();
+        assert_eq!(cells, [("m", Cell::Old), ("n", Cell::New)]);
     }
 
     #[test]
@@ -549,10 +456,7 @@ mod tests {
             let node = json!({"metadata": {"name": name, "labels": labels}});
             NodeView::from_watched(serde_json::from_value(node).unwrap(), now())
         };
-        let group = |a: Value, b: Value| {
-            let fleet = fleet(&[labelled("a", a), labelled("b", b)], Vec::new());
-            fleet.group_label()
-        };
+        let group = |a: Value, b: Value| group_label(&seen(&[labelled("a", a), labelled("b", b)]));
         let zone = |zone: &str| json!({"topology.kubernetes.io/zone": zone, "karpenter.sh/nodepool": zone.len().to_string()});
         assert_eq!(
             group(zone("z1"), zone("z2")),

@@ -2,26 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use futures::future::{BoxFuture, pending};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, Stream, StreamExt as _};
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource};
 use my_operator_mydaemonset::observe::node::{NodeView, WatchedNode};
 use my_operator_mydaemonset::observe::pod::{PodView, WatchedPod};
+use my_operator_mydaemonset::revision::RevisionView;
 use resilient_kube_client::backoff::Exponential;
+use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{self, MissedTickBehavior};
 
-use super::cells::{Fleet, NodeCell};
+use super::cells::{NodeCell, cells, group_label};
 use super::layout::{self, Page};
 use super::line::Line;
 use super::screen::Screen;
-use super::{Pods, frame, is_forbidden, is_utf8, nodes_api, pods_api, retried};
+use super::{Pods, frame, is_forbidden, is_utf8, retried};
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::cluster;
@@ -30,6 +35,8 @@ use crate::terminal::{Colour, obeys_sequences, size};
 
 /// The pause between two frames.
 const FRAME: Duration = Duration::from_millis(200);
+/// The same as a multiple of the time that a frame took, if that is longer.
+const REST: u32 = 20;
 /// Events are read for this long before a frame,
 const BURST: Duration = Duration::from_millis(20);
 /// and on, until none has come for this long,
@@ -63,6 +70,12 @@ impl<V> Default for Watched<V> {
             listed: BTreeMap::new(),
             is_known: false,
         }
+    }
+}
+
+impl<V> Watched<Arc<V>> {
+    fn all(&self) -> Vec<Arc<V>> {
+        self.live.values().cloned().collect()
     }
 }
 
@@ -100,16 +113,20 @@ enum Event {
     Object(Result<watcher::Event<DynamicObject>, watcher::Error>),
     Pod(Result<watcher::Event<WatchedPod>, watcher::Error>),
     Node(Result<watcher::Event<WatchedNode>, watcher::Error>),
+    Revision(Result<watcher::Event<ControllerRevision>, watcher::Error>),
 }
 
 /// What is known.
 #[derive(Default)]
 struct State {
     objects: Watched<DynamicObject>,
-    pods: Watched<PodView>,
-    nodes: Watched<NodeView>,
+    pods: Watched<Arc<PodView>>,
+    nodes: Watched<Arc<NodeView>>,
+    revisions: Watched<Arc<RevisionView>>,
     /// The user may not list nodes.
     no_nodes: bool,
+    /// The same of revisions.
+    no_revisions: bool,
     /// The label by which the nodes are grouped. It takes long to find where they have none of these labels.
     group: Option<&'static str>,
     /// Whether that may have changed.
@@ -137,32 +154,33 @@ impl State {
             })),
             Event::Pod(Ok(event)) => Ok(self.pods.apply(event, |pod| {
                 let view = PodView::from_watched(pod, now);
-                (view.name.clone(), view)
+                (view.name.clone(), Arc::new(view))
             })),
             Event::Node(Ok(event)) => {
                 let is_new = self.nodes.apply(event, |node| {
                     let view = NodeView::from_watched(node, now);
-                    (view.name.clone(), view)
+                    (view.name.clone(), Arc::new(view))
                 });
                 self.regroup |= is_new;
                 Ok(is_new)
             }
+            Event::Revision(Ok(event)) => Ok(self.revisions.apply(event, |revision| {
+                let name = revision.metadata.name.clone().unwrap_or_default();
+                let text = serde_json::to_string(&revision).unwrap_or_default();
+                let view = RevisionView::from_json(&text).unwrap_or_default();
+                (name, Arc::new(view))
+            })),
             Event::Object(Err(error)) | Event::Pod(Err(error)) => passing(error),
-            Event::Node(Err(error)) => match passing(error) {
-                Err(failure) if is_forbidden(&failure) => {
-                    let is_new = !self.no_nodes;
-                    self.no_nodes = true;
-                    Ok(is_new)
-                }
-                result => result,
-            },
+            Event::Node(Err(error)) => without(passing(error), &mut self.no_nodes),
+            Event::Revision(Err(error)) => without(passing(error), &mut self.no_revisions),
         }
     }
 
     /// Whether everything has been listed.
     fn is_known(&self) -> bool {
         let has_nodes = self.nodes.is_known || self.no_nodes;
-        self.objects.is_known && self.pods.is_known && has_nodes
+        let has_revisions = self.revisions.is_known || self.no_revisions;
+        self.objects.is_known && self.pods.is_known && has_nodes && has_revisions
     }
 
     /// The object; an error when it is gone.
@@ -180,45 +198,47 @@ impl State {
     }
 
     fn cells(&mut self, object: &Object, label: Option<&str>, now: DateTime<Utc>) -> Vec<NodeCell> {
-        // The views move into the fleet and back: there may be thousands.
-        let fleet = Fleet {
-            nodes: (!self.no_nodes).then(|| std::mem::take(&mut self.nodes.live)),
-            pods: std::mem::take(&mut self.pods.live),
-        };
+        let nodes = (!self.no_nodes).then(|| self.nodes.all());
         if std::mem::take(&mut self.regroup) {
-            self.group = fleet.group_label();
+            self.group = group_label(nodes.as_deref().unwrap_or_default());
         }
         let label = label.or_else(|| object.topology_key()).or(self.group);
-        let cells = fleet.cells(object, label, now);
-        self.nodes.live = fleet.nodes.unwrap_or_default();
-        self.pods.live = fleet.pods;
-        cells
+        let seen = object.seen(nodes, self.pods.all(), self.revisions.all());
+        cells(&seen, label, now)
+    }
+}
+
+/// The result of a watch that there may be no right to: that is noted, and new once.
+fn without(result: Result<bool, Failure>, is_missing: &mut bool) -> Result<bool, Failure> {
+    match result {
+        Err(failure) if is_forbidden(&failure) => Ok(!std::mem::replace(is_missing, true)),
+        result => result,
     }
 }
 
 fn events(connection: &Connection, name: &str) -> impl Stream<Item = Event> + use<> {
-    fn boxed<S: Stream<Item = Event> + Send + 'static>(events: S) -> BoxStream<'static, Event> {
-        events.boxed()
+    fn watch<K>(
+        api: Api<K>,
+        config: watcher::Config,
+        event: fn(watcher::Result<watcher::Event<K>>) -> Event,
+    ) -> BoxStream<'static, Event>
+    where
+        K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    {
+        let events = watcher(api, config).default_backoff();
+        events.map(event).boxed()
     }
-    let object = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let pods = watcher::Config::default().labels(&cluster::selector(name));
-    let nodes = nodes_api(connection.client.clone());
+    let (client, namespace) = (&connection.client, &connection.namespace);
+    let named = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let labelled = watcher::Config::default().labels(&cluster::selector(name));
+    let pods = Api::namespaced(client.clone(), namespace);
+    let revisions = Api::namespaced(client.clone(), namespace);
+    let nodes = Api::all(client.clone());
     stream::select_all([
-        boxed(
-            watcher(cluster::api(connection), object)
-                .default_backoff()
-                .map(Event::Object),
-        ),
-        boxed(
-            watcher(pods_api(connection), pods)
-                .default_backoff()
-                .map(Event::Pod),
-        ),
-        boxed(
-            watcher(nodes, watcher::Config::default())
-                .default_backoff()
-                .map(Event::Node),
-        ),
+        watch(cluster::api(connection), named, Event::Object),
+        watch(pods, labelled.clone(), Event::Pod),
+        watch(nodes, watcher::Config::default(), Event::Node),
+        watch(revisions, labelled, Event::Revision),
     ])
 }
 
@@ -323,6 +343,8 @@ async fn watch(
                 let object = state.object()?;
                 let cells = state.cells(&object, label, Utc::now());
                 draw(output, &object, state.lost.as_deref(), &cells, &last_lines.pods, !state.no_nodes, label.is_some())?;
+                // However many nodes there are, frames take a small part of a core.
+                frames.reset_after(FRAME.max(drawn.elapsed() * REST));
                 let of = pods_of(&cells);
                 if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
                     last_lines.of = of;

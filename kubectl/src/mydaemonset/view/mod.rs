@@ -9,22 +9,17 @@ mod line;
 mod live;
 mod screen;
 
-use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 
 use chrono::Utc;
 use clap::Args;
 use kube::runtime::watcher;
-use kube::{Api, Client};
-use my_operator_mydaemonset::observe::node::{NodeView, WatchedNode};
-use my_operator_mydaemonset::observe::pod::{PodView, WatchedPod};
 
-use super::cluster;
 use super::object::{Object, parse_name};
-use super::{failing, list, starting};
+use super::{cluster, failing, list, starting, why};
 use crate::connection::{Connection, Failure};
 use crate::terminal::{Colour, size};
-use cells::{Fleet, NodeCell};
+use cells::{NodeCell, cells, group_label};
 use layout::{FailingPod, Page, StartingPod};
 use line::Line;
 
@@ -61,14 +56,15 @@ impl Get {
         if self.watch {
             return live::run(connection, &name, self.by.as_deref()).await;
         }
-        let object = cluster::get(connection, &name).await?;
-        let fleet = fleet(connection, &name).await?;
+        let (object, now) = (cluster::get(connection, &name).await?, Utc::now());
+        let fleet = why::fleet(connection, &name, now).await?.with_pods()?;
+        let seen = fleet.seen(&object);
         let label = self.by.as_deref().or_else(|| object.topology_key());
-        let label = label.or_else(|| fleet.group_label());
-        let cells = fleet.cells(&object, label, Utc::now());
+        let label = label.or_else(|| group_label(seen.nodes.as_deref().unwrap_or_default()));
+        let cells = cells(&seen, label, now);
         let pods = Pods::read(connection, &cells).await;
         let page = Page::new(size(), is_utf8(), self.by.is_some());
-        let lines = frame(&object, None, &cells, &pods, fleet.nodes.is_some(), page);
+        let lines = frame(&object, None, &cells, &pods, seen.nodes.is_some(), page);
         let (width, colour) = (
             size().map(|(width, _)| width),
             Colour::detect(&io::stdout()),
@@ -135,8 +131,9 @@ fn frame(
 
 /// Why a roll-out stopped by itself: the operator's message, and the failing pods.
 pub(super) async fn stop(connection: &Connection, object: &Object) -> Result<Vec<String>, Failure> {
-    let fleet = fleet(connection, &object.name).await?;
-    let cells = fleet.cells(object, None, Utc::now());
+    let now = Utc::now();
+    let fleet = why::fleet(connection, &object.name, now).await?;
+    let cells = cells(&fleet.with_pods()?.seen(object), None, now);
     let pods = failing::pods(connection, &cells).await;
     let page = Page::new(size(), is_utf8(), false);
     let total = cells.iter().filter(|cell| cell.failing.is_some()).count();
@@ -150,38 +147,6 @@ pub(super) async fn stop(connection: &Connection, object: &Object) -> Result<Vec
         .iter()
         .map(|line| line.render(width, colour))
         .collect())
-}
-
-fn pods_api(connection: &Connection) -> Api<WatchedPod> {
-    Api::namespaced(connection.client.clone(), &connection.namespace)
-}
-
-fn nodes_api(client: Client) -> Api<WatchedNode> {
-    Api::all(client)
-}
-
-/// The pods of an object, and the nodes as far as the user may see them.
-async fn fleet(connection: &Connection, name: &str) -> Result<Fleet, Failure> {
-    let selector = cluster::selector(name);
-    let (pods, nodes) = (pods_api(connection), nodes_api(connection.client.clone()));
-    let pods = cluster::list(connection, &pods, Some(&selector));
-    let nodes = cluster::list(connection, &nodes, None);
-    let (pods, nodes) = futures::future::join(pods, nodes).await;
-    let now = Utc::now();
-    let nodes = match nodes {
-        Ok(nodes) => Some(nodes),
-        Err(failure) if is_forbidden(&failure) => None,
-        Err(failure) => return Err(failure),
-    };
-    let nodes = nodes.map(|nodes| {
-        let views = nodes
-            .into_iter()
-            .map(|node| NodeView::from_watched(node, now));
-        views.map(|view| (view.name.clone(), view)).collect()
-    });
-    let views = pods?.into_iter().map(|pod| PodView::from_watched(pod, now));
-    let pods: BTreeMap<_, _> = views.map(|view| (view.name.clone(), view)).collect();
-    Ok(Fleet { nodes, pods })
 }
 
 /// Whether the user may not do that.

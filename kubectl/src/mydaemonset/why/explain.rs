@@ -12,7 +12,7 @@ use my_operator_mydaemonset::observe::node::OUT_OF_SERVICE;
 use my_operator_mydaemonset::status::{
     DEGRADED, FROZEN, PROGRESSING, cause_of_progress, cause_of_refusal,
 };
-use my_operator_mydaemonset::why::{Seen, Wait, why};
+use my_operator_mydaemonset::why::{Wait, why};
 use serde::Serialize;
 use wall_clock_controller::reconcile::condition::{ACCEPTED, Condition};
 
@@ -52,18 +52,11 @@ pub(super) fn explain(
     asked: Option<&str>,
     now: DateTime<Utc>,
 ) -> Report {
-    let nodes = fleet.nodes.as_ref();
-    let seen = Seen {
-        metadata: &object.raw.metadata,
-        spec: &object.spec,
-        status: &object.status,
-        nodes: nodes.map(|nodes| nodes.values().map(|node| node.view.clone()).collect()),
-        pods: fleet.pods.iter().map(|pod| pod.view.clone()).collect(),
-        revisions: fleet.revisions.clone(),
-    };
     let mut report = Report::default();
-    let waits = why(&seen, now).into_iter();
-    for wait in waits.filter(|it| asked.is_none_or(|asked| asked == it.node)) {
+    why(&fleet.seen(object), now, |wait| {
+        if asked.is_some_and(|asked| asked != wait.name) {
+            return;
+        }
         report.is_known = true;
         match wait.cause {
             None => report.done += 1,
@@ -71,36 +64,42 @@ pub(super) fn explain(
             Some(cause) => {
                 let reason = reason(cause, object, fleet, &wait, now);
                 report.findings.push(Finding {
-                    advice: reason.advice(object, &wait.node),
-                    node: wait.node,
+                    advice: reason.advice(object, wait.name),
+                    node: wait.name.to_owned(),
                     reason,
                 });
             }
         }
-    }
+    });
     report
 }
 
 /// What the objects say of what a node waits for.
-fn reason(cause: Cause, object: &Object, fleet: &Fleet, wait: &Wait, now: DateTime<Utc>) -> Reason {
-    let node = fleet.nodes.as_ref().and_then(|nodes| nodes.get(&wait.node));
+fn reason(
+    cause: Cause,
+    object: &Object,
+    fleet: &Fleet,
+    wait: &Wait<'_>,
+    now: DateTime<Utc>,
+) -> Reason {
+    let node = fleet.nodes.as_ref().and_then(|nodes| nodes.get(wait.name));
     let closer = || of_pod(cause, fleet, wait, now);
     let reason = if let Some(deleting) = node.and_then(|node| node.deleting) {
         Reason::new(Cause::NodeDeleting, "", Some(deleting))
     } else if let Some(node) = node.filter(|_| cause.is_of_node()) {
-        of_node(cause, node, &wait.detail)
+        of_node(cause, node, &wait.detail().unwrap_or_default())
     } else {
         closer().unwrap_or_else(|| of_object(cause, object, wait))
     };
     Reason {
-        pod: wait.pod.as_ref().map(|pod| pod.name.clone()),
+        pod: wait.pod.map(|pod| pod.name.clone()),
         ..reason
     }
 }
 
 /// What a closer look at a pod shows that is not Ready.
-fn of_pod(cause: Cause, fleet: &Fleet, wait: &Wait, now: DateTime<Utc>) -> Option<Reason> {
-    let pod = wait.pod.as_ref().filter(|_| wait.is_unready)?;
+fn of_pod(cause: Cause, fleet: &Fleet, wait: &Wait<'_>, now: DateTime<Utc>) -> Option<Reason> {
+    let pod = wait.pod.filter(|_| wait.is_unready)?;
     let full = fleet.pods.iter().find(|it| Arc::ptr_eq(&it.view, pod))?;
     let warnings = fleet.warnings.get(&pod.uid);
     let warnings = warnings.map(Vec::as_slice).unwrap_or_default();
@@ -138,7 +137,7 @@ fn of_node(cause: Cause, node: &NodeFacts, detail: &str) -> Reason {
 }
 
 /// What the conditions of the object say, or since when the pod is Ready.
-fn of_object(cause: Cause, object: &Object, wait: &Wait) -> Reason {
+fn of_object(cause: Cause, object: &Object, wait: &Wait<'_>) -> Reason {
     let is_refused = |it: &&Condition| {
         it.status == "True" && cause_of_refusal(&it.reason, &it.message) == Some(cause)
     };
@@ -157,13 +156,14 @@ fn of_object(cause: Cause, object: &Object, wait: &Wait) -> Reason {
     };
     let said = dated.or(undated).map(|it| it.message.as_str());
     let since = match cause {
-        Cause::MinReady => wait.pod.as_ref().and_then(|pod| pod.ready_since),
+        Cause::MinReady => wait.pod.and_then(|pod| pod.ready_since),
         _ => dated.map(|it| it.last_transition_time),
     };
+    let detail = wait.detail();
     let said = match cause {
         Cause::Undetermined => object.reason(),
-        Cause::WaitingTurn if wait.detail.is_empty() => object.reason(),
-        _ => said.unwrap_or(&wait.detail),
+        Cause::WaitingTurn if detail.is_none() => object.reason(),
+        _ => said.or(detail.as_deref()).unwrap_or_default(),
     };
     Reason::new(cause, said, since)
 }

@@ -1,5 +1,6 @@
 //! What is known of the nodes, the pods and their Events: as much of each object as a cause needs, whatever is stored.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,18 +11,48 @@ use my_operator_kind::watched::utc;
 use my_operator_mydaemonset::observe::node::{NodeView, WatchedNode};
 use my_operator_mydaemonset::observe::pod::{PodView, WatchedPod};
 use my_operator_mydaemonset::revision::RevisionView;
+use my_operator_mydaemonset::why::Seen;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::connection::Failure;
+use crate::mydaemonset::object::Object;
+
 /// Everything that a cause is found from, besides the object.
 #[derive(Debug, Default)]
-pub(super) struct Fleet {
+pub(crate) struct Fleet {
     /// By name. `None` if the user may not list nodes: then only those with a pod are known.
     pub(super) nodes: Option<BTreeMap<String, NodeFacts>>,
     pub(super) pods: Vec<PodFacts>,
     pub(super) revisions: Vec<Arc<RevisionView>>,
     /// By the UID of the pod.
     pub(super) warnings: BTreeMap<String, Vec<Warning>>,
+    /// The kinds of objects that the user may not list, and the answer.
+    pub(super) missing: Vec<(Cow<'static, str>, Failure)>,
+}
+
+impl Fleet {
+    pub(crate) fn lacks(&self, kind: &str) -> bool {
+        self.missing.iter().any(|(missing, _)| missing == kind)
+    }
+
+    /// The fleet, if the user may list pods.
+    pub(crate) fn with_pods(mut self) -> Result<Self, Failure> {
+        match self.missing.iter().position(|(kind, _)| kind == "pods") {
+            Some(at) => Err(self.missing.swap_remove(at).1),
+            None => Ok(self),
+        }
+    }
+
+    /// What the causes are found from.
+    pub(crate) fn seen<'a>(&self, object: &'a Object) -> Seen<'a> {
+        let nodes = self.nodes.as_ref().map(BTreeMap::values);
+        object.seen(
+            nodes.map(|nodes| nodes.map(|node| node.view.clone()).collect()),
+            self.pods.iter().map(|pod| pod.view.clone()).collect(),
+            self.revisions.clone(),
+        )
+    }
 }
 
 /// A node.

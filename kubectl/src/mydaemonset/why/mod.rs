@@ -14,15 +14,10 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
-use std::sync::Arc;
 
 use chrono::{SecondsFormat, Utc};
 use clap::{Args, ValueEnum};
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::ListParams;
-use my_operator_mydaemonset::revision::RevisionView;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cluster;
 use super::object::{Object, parse_name};
@@ -30,7 +25,8 @@ use crate::connection::{Connection, Failure, Kind};
 use crate::print;
 use crate::terminal::{Table, harmless};
 use explain::{Finding, Report, explain};
-use facts::{Fleet, NodeFacts, PodFacts};
+use facts::Fleet;
+pub(super) use read::fleet;
 
 /// How a node is spelled before its name.
 pub(crate) const NODE: Kind = Kind {
@@ -80,26 +76,24 @@ impl Why {
         let node = self.node.as_deref().map(|node| NODE.name(node));
         let node = node.transpose().map_err(Failure::Message)?;
         let object = cluster::get(connection, &name).await?;
-        let (report, missing) = find(connection, &object, node).await?;
-        let lacks = |kind: &str| missing.contains(&kind);
-        if let Some(node) = node.filter(|_| !report.is_known && !lacks("pods")) {
-            let hint = if lacks("nodes") {
+        let (report, fleet) = find(connection, &object, node).await?;
+        if let Some(node) = node.filter(|_| !report.is_known && !fleet.lacks("pods")) {
+            let hint = if fleet.lacks("nodes") {
                 ", or you may not see it"
             } else {
                 ""
             };
             return Err(Failure::Message(format!("there is no node {node:?}{hint}")));
         }
+        let missing = MISSING.into_iter().filter(|(kind, _)| fleet.lacks(kind));
         let mut out = BufWriter::new(io::stdout().lock());
         if self.output.is_some() {
-            json(&object, &report, &missing, &mut out)?;
+            json(&object, &report, missing.map(|(kind, _)| kind), &mut out)?;
         } else {
-            for (kind, text) in MISSING {
-                if lacks(kind) {
-                    writeln!(io::stderr(), "You may not list {kind}: {text}.")?;
-                }
+            for (kind, text) in missing {
+                writeln!(io::stderr(), "You may not list {kind}: {text}.")?;
             }
-            if lacks("pods") {
+            if fleet.lacks("pods") {
                 writeln!(
                     out,
                     "{}: {}",
@@ -115,49 +109,29 @@ impl Why {
     }
 }
 
-/// Reads what is needed, and finds the causes; with the kinds of objects that the user may not list.
+/// Reads what is needed, and finds the causes.
 async fn find(
     connection: &Connection,
     object: &Object,
     node: Option<&str>,
-) -> Result<(Report, Vec<&'static str>), Failure> {
+) -> Result<(Report, Fleet), Failure> {
     let now = Utc::now();
-    // The nodes last: that of a pod which is listed is among them, unless it is gone.
-    let labelled = || read::labelled(&object.name);
-    let keep = |pod| PodFacts::read(pod, now);
-    let pods = read::list::<Pod, _>(connection, labelled(), keep).await?;
-    let keep = |revision: Value| RevisionView::from_json(&revision.to_string()).map(Arc::new);
-    let revisions = read::list::<ControllerRevision, _>(connection, labelled(), keep).await?;
-    let keep = |node| NodeFacts::read(node, now).map(|node| (node.view.name.clone(), node));
-    let nodes = read::list::<Node, _>(connection, ListParams::default(), keep).await?;
-    let mut missing = Vec::new();
-    missing.extend(nodes.is_none().then_some("nodes"));
-    missing.extend(revisions.is_none().then_some("controllerrevisions"));
-    let Some(pods) = pods else {
-        missing.push("pods");
-        return Ok((Report::default(), missing));
-    };
-    let mut fleet = Fleet {
-        nodes: nodes.map(|nodes| nodes.into_iter().collect()),
-        pods,
-        revisions: revisions.unwrap_or_default(),
-        ..Fleet::default()
-    };
+    let mut fleet = fleet(connection, &object.name, now).await?;
+    if fleet.lacks("pods") {
+        return Ok((Report::default(), fleet));
+    }
     let report = explain(object, &fleet, node, now);
     let reasons = report.findings.iter().map(|finding| &finding.reason);
     let unclear = reasons.filter(|reason| pod::wants_events(reason.cause));
     let unclear: BTreeSet<&str> = unclear.filter_map(|it| it.pod.as_deref()).collect();
     let views = fleet.pods.iter().map(|pod| &pod.view);
     let uids = views.filter(|view| unclear.contains(view.name.as_str()) && !view.is_ready());
-    let uids: BTreeSet<&str> = uids.map(|view| view.uid.as_str()).collect();
+    let uids: BTreeSet<String> = uids.map(|view| view.uid.clone()).collect();
     if uids.is_empty() {
-        return Ok((report, missing));
+        return Ok((report, fleet));
     }
-    match read::warnings(connection, &uids).await? {
-        None => missing.push("events"),
-        Some(warnings) => fleet.warnings = warnings,
-    }
-    Ok((explain(object, &fleet, node, now), missing))
+    read::warnings(connection, &uids, &mut fleet).await?;
+    Ok((explain(object, &fleet, node, now), fleet))
 }
 
 /// The table, or a sentence where nothing is to be explained.
@@ -219,7 +193,7 @@ fn table(findings: &[Finding]) -> Table {
 fn json(
     object: &Object,
     report: &Report,
-    missing: &[&'static str],
+    missing: impl Iterator<Item = &'static str>,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let answer = json!({
@@ -234,7 +208,7 @@ fn json(
         "availableNodes": report.done,
         "ineligibleNodes": report.ineligible,
         // The kinds of objects that the user may not list.
-        "forbidden": missing,
+        "forbidden": missing.collect::<Vec<_>>(),
     });
     print::json(&answer, out)
 }

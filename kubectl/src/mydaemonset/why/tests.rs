@@ -796,9 +796,10 @@ async fn a_node_that_joins_between_the_reads_is_not_gone() {
         namespace: "shop".to_owned(),
         server: "server:6443".to_owned(),
     };
-    let (report, missing) = find(&connection, &object, None).await.unwrap();
+    let (report, fleet) = find(&connection, &object, None).await.unwrap();
     let causes: Vec<Cause> = report.findings.iter().map(|it| it.reason.cause).collect();
-    assert_eq!((causes, missing), (vec![Cause::WaitingTurn], vec![]));
+    assert!(fleet.missing.is_empty());
+    assert_eq!(causes, [Cause::WaitingTurn]);
 }
 
 /// Replaces some of the values by others that a client may store, or that no client may.
