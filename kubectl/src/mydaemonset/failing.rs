@@ -1,62 +1,29 @@
 //! What failing pods said last.
 
-use std::time::Duration;
-
-use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use kube::Api;
 use kube::api::LogParams;
 
-use super::view::cells::NodeCell;
-use super::view::layout::FailingPod;
-use crate::connection::Connection;
-
-/// Of so many pods the last lines are shown.
-pub(super) const MAX_PODS: usize = 5;
 /// So many lines of each.
 const MAX_LINES: usize = 3;
 /// And so many bytes of its log.
 const MAX_LOG: i64 = 4096;
-/// A kubelet that does not answer in this time does not delay the others.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The first failing pods with their last lines.
-pub(super) async fn pods(connection: &Connection, cells: &[NodeCell]) -> Vec<FailingPod> {
-    let failing = cells
-        .iter()
-        .filter_map(|cell| Some((cell, cell.failing.clone()?)));
-    let pods = failing.take(MAX_PODS).map(|(cell, failing)| async move {
-        let lines = tokio::time::timeout(TIMEOUT, last_lines(connection, &failing.pod)).await;
-        FailingPod {
-            node: cell.node.clone(),
-            lines: lines.unwrap_or_default(),
-            failing,
-        }
-    });
-    join_all(pods).await
-}
 
 /// The end of the log of the container that fails, else what the kubelet says about it.
-async fn last_lines(connection: &Connection, name: &str) -> Vec<String> {
-    let client = connection.client.clone();
-    let pods: Api<Pod> = Api::namespaced(client, &connection.namespace);
-    let Ok(pod) = pods.get(name).await else {
-        return Vec::new();
-    };
-    let Some(source) = source(&pod) else {
-        return message(&pod).into_iter().collect();
-    };
-    let params = LogParams {
-        container: Some(source.container),
-        previous: source.previous,
-        tail_lines: i64::try_from(MAX_LINES).ok(),
-        limit_bytes: Some(MAX_LOG),
-        ..LogParams::default()
-    };
-    let log = pods.logs(name, &params).await.unwrap_or_default();
-    let lines = tail(&log);
+pub(super) async fn last_lines(pods: &Api<Pod>, name: &str, pod: &Pod) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(source) = source(pod) {
+        let params = LogParams {
+            container: Some(source.container),
+            previous: source.previous,
+            tail_lines: i64::try_from(MAX_LINES).ok(),
+            limit_bytes: Some(MAX_LOG),
+            ..LogParams::default()
+        };
+        lines = tail(&pods.logs(name, &params).await.unwrap_or_default());
+    }
     if lines.is_empty() {
-        return message(&pod).into_iter().collect();
+        lines.extend(message(pod));
     }
     lines
 }
@@ -80,7 +47,8 @@ struct Source {
     previous: bool,
 }
 
-fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+/// Its containers, those for its start first.
+pub(super) fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.iter();
     status.flat_map(|status| {
         let init = status.init_container_statuses.iter().flatten();

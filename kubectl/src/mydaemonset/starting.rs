@@ -5,39 +5,13 @@
 
 use std::fmt;
 
-use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
-use kube::Api;
-
-use super::failing::{MAX_PODS, TIMEOUT};
-use super::view::cells::NodeCell;
-use super::view::layout::StartingPod;
-use crate::connection::Connection;
 
 /// What is said of a pod of which no more is known.
-const NOT_READY: &str = "not Ready";
-
-/// The first pods that take long to become Ready, with what they wait for.
-pub(super) async fn pods(connection: &Connection, cells: &[NodeCell]) -> Vec<StartingPod> {
-    let starting = cells
-        .iter()
-        .filter_map(|cell| Some((cell, cell.starting.clone()?)));
-    let pods = starting.take(MAX_PODS).map(|(cell, pod)| async move {
-        let client = connection.client.clone();
-        let api: Api<Pod> = Api::namespaced(client, &connection.namespace);
-        let read = tokio::time::timeout(TIMEOUT, api.get(&pod)).await;
-        let reason = read.ok().and_then(Result::ok).map(|pod| reason(&pod));
-        StartingPod {
-            node: cell.node.clone(),
-            pod,
-            reason: reason.unwrap_or_else(|| NOT_READY.to_owned()),
-        }
-    });
-    join_all(pods).await
-}
+pub(super) const NOT_READY: &str = "not Ready";
 
 /// What the pod waits for, in a few words.
-fn reason(pod: &Pod) -> String {
+pub(super) fn reason(pod: &Pod) -> String {
     wait(pod).map_or_else(|| NOT_READY.to_owned(), |wait| wait.to_string())
 }
 

@@ -8,6 +8,7 @@ use my_operator_mydaemonset::observe::node::NodeView;
 use my_operator_mydaemonset::observe::pod::PodView;
 use my_operator_mydaemonset::why::{Seen, Wait, why};
 
+use crate::mydaemonset::starting::NOT_READY;
 use crate::terminal::Style;
 
 /// The state of a node.
@@ -90,21 +91,16 @@ pub(crate) struct NodeCell {
     /// The zone or pool; empty if it has none.
     pub(crate) group: String,
     pub(crate) cell: Cell,
-    /// The failing pod.
-    pub(crate) failing: Option<Failing>,
-    /// The name of the pod that has not been Ready for longer than it usually takes, if it does not fail.
-    pub(crate) starting: Option<String>,
+    /// The pod that fails, or has not been Ready for longer than it usually takes.
+    pub(crate) pod: Option<Noted>,
 }
 
-/// A failing pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Failing {
+/// A pod that is worth a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
     pub(crate) pod: String,
-    /// What is wrong, in a word.
-    pub(crate) trouble: String,
-    pub(crate) restarts: u32,
-    /// How many pods of the revision failed on the node before this one.
-    pub(crate) attempt: u32,
+    /// What is wrong, as far as that is known without a closer look.
+    pub(crate) reason: String,
 }
 
 /// A pod that has not been Ready for so long is worth a line.
@@ -145,31 +141,38 @@ pub(crate) fn cells(seen: &Seen<'_>, label: Option<&str>, now: DateTime<Utc>) ->
 impl NodeCell {
     fn new(wait: &Wait<'_>, label: Option<&str>, now: DateTime<Utc>) -> Self {
         let pod = wait.pod.filter(|pod| !pod.deleting);
-        let failing = pod.and_then(|pod| {
-            Some(Failing {
-                pod: pod.name.clone(),
-                trouble: pod.trouble.as_deref()?.to_owned(),
-                restarts: pod.restarts,
-                attempt: pod.attempt,
-            })
-        });
+        let failing = pod.and_then(|pod| failure(pod));
         let cell = match failing {
             Some(_) => Cell::Failed,
             None => Cell::new(wait),
         };
-        let starts_slowly = |pod: &&Arc<PodView>| {
-            let since = pod.unready_since.filter(|_| cell == Cell::Starting);
-            since.is_some_and(|since| now - since >= STARTS)
-        };
+        let since = pod.and_then(|pod| pod.unready_since);
+        let since = since.filter(|_| cell == Cell::Starting);
+        let starts_slowly = since.is_some_and(|since| now - since >= STARTS);
+        let reason = failing.or_else(|| starts_slowly.then(|| NOT_READY.to_owned()));
         let group = label.and_then(|label| wait.node?.label(label));
         Self {
             node: wait.name.to_owned(),
             group: group.unwrap_or_default().to_owned(),
             cell,
-            failing,
-            starting: pod.filter(starts_slowly).map(|pod| pod.name.clone()),
+            pod: pod.zip(reason).map(|(pod, reason)| Noted {
+                pod: pod.name.clone(),
+                reason,
+            }),
         }
     }
+}
+
+/// What is wrong with a failing pod.
+fn failure(pod: &PodView) -> Option<String> {
+    let mut reason = pod.trouble.as_deref()?.to_owned();
+    if pod.restarts > 0 {
+        reason = format!("{reason}, {} restarts", pod.restarts);
+    }
+    if pod.attempt > 0 {
+        reason = format!("{reason}, {} pods failed before it", pod.attempt);
+    }
+    Some(reason)
 }
 
 impl Cell {
@@ -340,14 +343,19 @@ mod tests {
             change(&mut pod);
             let object = object(&spec(), &Value::Null);
             let cells = cells_of(&object, &[node("n", false, false)], &[pod]);
-            cells[0].starting.clone()
+            let noted = cells[0].pod.clone();
+            noted.map(|noted| (cells[0].cell, noted.pod, noted.reason))
         };
-        let name = Some(format!("n-{NEW}"));
+        let name = || format!("n-{NEW}");
+        let slow = Some((Cell::Starting, name(), "not Ready".to_owned()));
         assert_eq!(starting(59, |_| {}), None);
-        assert_eq!(starting(60, |_| {}), name);
+        assert_eq!(starting(60, |_| {}), slow);
         assert_eq!(starting(60, |pod| pod.deleting = true), None);
-        // It is in the other list.
-        assert_eq!(starting(60, |pod| pod.trouble = Some("Error".into())), None);
+        let failing = starting(0, |pod| {
+            (pod.trouble, pod.restarts) = (Some("Error".into()), 4);
+        });
+        let failed = (Cell::Failed, name(), "Error, 4 restarts".to_owned());
+        assert_eq!(failing, Some(failed));
     }
 
     #[test]

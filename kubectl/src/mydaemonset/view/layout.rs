@@ -1,10 +1,10 @@
-//! A frame: the header, the nodes within a number of lines, and the failing pods.
+//! A frame: the header, the nodes within a number of lines, and single pods.
 
 use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr as _;
 
-use super::cells::{Cell, Failing, NodeCell};
+use super::cells::{Cell, NodeCell};
 use super::line::{Line, fit, wrap};
 use crate::mydaemonset::object::{Object, UNOBSERVED};
 use crate::terminal::Style;
@@ -48,21 +48,17 @@ impl Page {
     }
 }
 
-/// A failing pod and its last lines.
+/// A pod that is worth a line, after a closer look.
 #[derive(Clone, Debug)]
-pub(crate) struct FailingPod {
-    pub(crate) node: String,
-    pub(crate) failing: Failing,
-    pub(crate) lines: Vec<String>,
-}
-
-/// A pod that takes long to become Ready.
-#[derive(Clone, Debug)]
-pub(crate) struct StartingPod {
+pub(crate) struct ShownPod {
+    /// Why it is.
+    pub(crate) cell: Cell,
     pub(crate) node: String,
     pub(crate) pod: String,
-    /// What it waits for.
+    /// What is wrong, or what it waits for.
     pub(crate) reason: String,
+    /// The last lines of one that fails.
+    pub(crate) lines: Vec<String>,
 }
 
 /// The object, its revision, its state, and why.
@@ -327,57 +323,33 @@ pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
     Line::new(&format!("{state}, revision {}: {nodes}", object.revision()))
 }
 
-/// The failing pods with their last lines. What matters most comes first: the end of a page or a line may be cut off.
-pub(crate) fn failing(pods: &[FailingPod], total: usize, page: Page) -> Vec<Line> {
-    let mut lines = heading("Failing pods", pods.len(), total);
-    for pod in pods {
-        let failing = &pod.failing;
-        let mut reason = failing.trouble.clone();
-        if failing.restarts > 0 {
-            reason = format!("{reason}, {} restarts", failing.restarts);
-        }
-        if failing.attempt > 0 {
-            reason = format!("{reason}, {} pods failed before it", failing.attempt);
-        }
-        lines.push(entry(Cell::Failed, &reason, &pod.node, &failing.pod, page));
-        for line in &pod.lines {
-            lines.push(Line::new("      ").styled(line, Some(Style::Faint)));
+/// The failing pods with their last lines, and those that take long to become Ready, with what they wait for. What matters
+/// most comes first: the end of a page or a line may be cut off.
+pub(crate) fn pods(pods: &[ShownPod], cells: &[NodeCell], page: Page) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (cell, title) in [
+        (Cell::Failed, "Failing pods"),
+        (Cell::Starting, "Not Ready for more than a minute"),
+    ] {
+        let noted = cells
+            .iter()
+            .filter(|it| it.cell == cell && it.pod.is_some());
+        let of_cell: Vec<&ShownPod> = pods.iter().filter(|pod| pod.cell == cell).collect();
+        let title = match (of_cell.len(), noted.count()) {
+            (0, _) => continue,
+            (shown, total) if shown < total => format!("{title} ({shown} of {total}):"),
+            _ => format!("{title}:"),
+        };
+        lines.extend([Line::default(), Line::new(&title)]);
+        for pod in of_cell {
+            let line = mark(Line::new("  "), cell, page).plain(&format!(" {}  ", pod.reason));
+            let line = line.styled(&pod.node, Some(Style::Strong));
+            lines.push(line.plain(&format!("  {}", pod.pod)));
+            let said = pod.lines.iter();
+            lines.extend(said.map(|line| Line::new("      ").styled(line, Some(Style::Faint))));
         }
     }
     lines
-}
-
-/// The pods that take long to become Ready, and what they wait for.
-pub(crate) fn starting(pods: &[StartingPod], total: usize, page: Page) -> Vec<Line> {
-    let mut lines = heading("Not Ready for more than a minute", pods.len(), total);
-    for pod in pods {
-        lines.push(entry(
-            Cell::Starting,
-            &pod.reason,
-            &pod.node,
-            &pod.pod,
-            page,
-        ));
-    }
-    lines
-}
-
-/// The heading of a list of pods; nothing for an empty one.
-fn heading(title: &str, shown: usize, total: usize) -> Vec<Line> {
-    let text = match shown {
-        0 => return Vec::new(),
-        shown if shown < total => format!("{title} ({shown} of {total}):"),
-        _ => format!("{title}:"),
-    };
-    vec![Line::default(), Line::new(&text)]
-}
-
-/// A pod of such a list.
-fn entry(cell: Cell, reason: &str, node: &str, pod: &str, page: Page) -> Line {
-    mark(Line::new("  "), cell, page)
-        .plain(&format!(" {reason}  "))
-        .styled(node, Some(Style::Strong))
-        .plain(&format!("  {pod}"))
 }
 
 #[cfg(test)]
@@ -387,6 +359,7 @@ mod tests {
 
     use super::*;
     use crate::mydaemonset::object::tests::object;
+    use crate::mydaemonset::view::cells::Noted;
     use crate::terminal::Colour;
 
     fn page(width: usize) -> Page {
@@ -407,8 +380,10 @@ mod tests {
                 format!("zone-{}", i % zones)
             },
             cell: cell(i),
-            failing: None,
-            starting: None,
+            pod: Some(Noted {
+                pod: format!("node-{i:04}-abc"),
+                reason: String::new(),
+            }),
         };
         (0..count).map(node).collect()
     }
@@ -502,21 +477,13 @@ mod tests {
         let mut cells = cells(40, 7, |i| Cell::ALL[i % 7]);
         cells[3].node.clone_from(&hostile);
         cells[5].group.clone_from(&hostile);
-        let pod = FailingPod {
-            node: hostile.clone(),
-            failing: Failing {
-                pod: hostile.clone(),
-                trouble: hostile.clone(),
-                restarts: 3,
-                attempt: 2,
-            },
-            lines: vec![hostile.clone(), "x".repeat(500)],
-        };
-        let slow = StartingPod {
+        let shown = [Cell::Failed, Cell::Starting].map(|cell| ShownPod {
+            cell,
             node: hostile.clone(),
             pod: hostile.clone(),
             reason: hostile.clone(),
-        };
+            lines: vec![hostile.clone(), "x".repeat(500)],
+        });
         let status = json!({"observedGeneration": 3, "state": hostile, "conditions": [{"type": "Progressing",
             "status": "True", "reason": "x", "message": hostile.repeat(20), "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let object = object(&json!({"image": hostile}), &status);
@@ -524,8 +491,7 @@ mod tests {
             let page = page(width);
             let mut frame = header(&object, page);
             frame.extend(nodes(&cells, page));
-            frame.extend(failing(std::slice::from_ref(&pod), 3, page));
-            frame.extend(starting(std::slice::from_ref(&slow), 3, page));
+            frame.extend(pods(&shown, &cells, page));
             for line in &frame {
                 let text = line.render(Some(width), Colour::OFF);
                 assert!(text.width() <= width, "{width}: {text}");
@@ -572,45 +538,34 @@ mod tests {
     }
 
     #[test]
-    fn failing_pods_have_their_last_lines() {
-        let pod = FailingPod {
+    fn failing_pods_have_their_last_lines_and_others_the_reason_first() {
+        let shown = |cell, reason: &str, lines: &[&str]| ShownPod {
+            cell,
             node: "n1".to_owned(),
-            failing: Failing {
-                pod: "n1-abc".to_owned(),
-                trouble: "CrashLoopBackOff".to_owned(),
-                restarts: 4,
-                attempt: 0,
-            },
-            lines: vec!["no such file".to_owned()],
+            pod: "n1-abc".to_owned(),
+            reason: reason.to_owned(),
+            lines: lines.iter().map(ToString::to_string).collect(),
         };
+        let fails = shown(
+            Cell::Failed,
+            "CrashLoopBackOff, 4 restarts",
+            &["no such file"],
+        );
+        let starts = shown(Cell::Starting, "ContainerCreating", &[]);
+        let cells = cells(8, 0, |i| if i < 7 { Cell::Failed } else { Cell::Starting });
         assert_eq!(
-            screen(&failing(&[pod], 7, page(80)), 80),
+            screen(&pods(&[fails, starts], &cells, page(80)), 80),
             [
                 "",
                 "Failing pods (1 of 7):",
                 "  ✗ CrashLoopBackOff, 4 restarts  n1  n1-abc",
                 "      no such file",
-            ]
-        );
-        assert!(failing(&[], 0, page(80)).is_empty());
-    }
-
-    #[test]
-    fn pods_that_take_long_to_start_have_the_reason_first() {
-        let pod = StartingPod {
-            node: "n1".to_owned(),
-            pod: "n1-abc".to_owned(),
-            reason: "ContainerCreating".to_owned(),
-        };
-        assert_eq!(
-            screen(&starting(&[pod], 2, page(80)), 80),
-            [
                 "",
-                "Not Ready for more than a minute (1 of 2):",
+                "Not Ready for more than a minute:",
                 "  ◐ ContainerCreating  n1  n1-abc",
             ]
         );
-        assert!(starting(&[], 0, page(80)).is_empty());
+        assert!(pods(&[], &cells, page(80)).is_empty());
     }
 
     #[test]

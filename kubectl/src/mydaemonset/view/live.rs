@@ -22,11 +22,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{self, MissedTickBehavior};
 
-use super::cells::{NodeCell, cells, group_label};
-use super::layout::{self, Page};
+use super::cells::{NodeCell, Noted, cells, group_label};
+use super::layout::{self, Page, ShownPod};
 use super::line::Line;
 use super::screen::Screen;
-use super::{Pods, frame, is_forbidden, is_utf8, retried};
+use super::{frame, is_forbidden, is_utf8, look_at, retried};
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::cluster;
@@ -252,26 +252,18 @@ enum Output {
 /// What is shown of single pods, and when it was read.
 #[derive(Default)]
 struct LastLines {
-    pods: Pods,
-    /// The pods that it was read for, with their restarts.
-    of: Vec<(String, u32)>,
+    pods: Vec<ShownPod>,
+    /// The pods that it was read for, as they were.
+    of: Vec<Noted>,
     read: Option<Instant>,
 }
 
 impl LastLines {
     /// Whether to read them (again).
-    fn is_due(&self, of: &[(String, u32)]) -> bool {
+    fn is_due(&self, of: &[Noted]) -> bool {
         let is_old = self.read.is_none_or(|read| read.elapsed() >= LAST_LINES);
         self.of != of || (is_old && !of.is_empty())
     }
-}
-
-/// The pods of which there is more to show. They are read again when these change.
-fn pods_of(cells: &[NodeCell]) -> Vec<(String, u32)> {
-    let failing = cells.iter().filter_map(|cell| cell.failing.as_ref());
-    let failing = failing.map(|failing| (failing.pod.clone(), failing.restarts));
-    let starting = cells.iter().filter_map(|cell| cell.starting.clone());
-    failing.chain(starting.map(|pod| (pod, 0))).collect()
 }
 
 /// Shows the object until the user interrupts it.
@@ -308,7 +300,7 @@ async fn watch(
         signal(SignalKind::terminate())?,
     );
     let (mut state, mut last_lines) = (State::default(), LastLines::default());
-    let (read, mut was_read) = mpsc::channel::<Pods>(1);
+    let (read, mut was_read) = mpsc::channel::<Vec<ShownPod>>(1);
     let mut returned: BoxFuture<'_, ()> = pending().boxed();
     let (mut is_stale, mut drawn) = (true, Instant::now());
     loop {
@@ -345,14 +337,15 @@ async fn watch(
                 draw(output, &object, state.lost.as_deref(), &cells, &last_lines.pods, !state.no_nodes, label.is_some())?;
                 // However many nodes there are, frames take a small part of a core.
                 frames.reset_after(FRAME.max(drawn.elapsed() * REST));
-                let of = pods_of(&cells);
+                // They are read again when these change.
+                let of: Vec<Noted> = cells.iter().filter_map(|it| it.pod.clone()).collect();
                 if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
                     last_lines.of = of;
                     last_lines.read = Some(Instant::now());
                     let (connection, read) = (connection.clone(), read.clone());
                     tokio::spawn(async move {
                         // The view may be at its end.
-                        let _ = read.send(Pods::read(&connection, &cells).await).await;
+                        let _ = read.send(look_at(&connection, &cells).await).await;
                     });
                 }
             }
@@ -397,7 +390,7 @@ fn draw(
     object: &Object,
     lost: Option<&str>,
     cells: &[NodeCell],
-    pods: &Pods,
+    pods: &[ShownPod],
     has_nodes: bool,
     grouped: bool,
 ) -> Result<(), Failure> {
@@ -462,13 +455,17 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_read_when_the_pods_change() {
-        let of = [("p".to_owned(), 1)];
+        let noted = |reason: &str| Noted {
+            pod: "p".to_owned(),
+            reason: reason.to_owned(),
+        };
+        let of = [noted("Error, 1 restarts")];
         let mut last = LastLines::default();
         assert!(last.is_due(&of));
         assert!(!last.is_due(&[]));
         last.of = of.to_vec();
         last.read = Some(Instant::now());
         assert!(!last.is_due(&of));
-        assert!(last.is_due(&[("p".to_owned(), 2)]));
+        assert!(last.is_due(&[noted("Error, 2 restarts")]));
     }
 }

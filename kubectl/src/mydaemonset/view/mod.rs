@@ -9,18 +9,22 @@ mod line;
 mod live;
 mod screen;
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal, Write as _};
+use std::time::Duration;
 
 use chrono::Utc;
 use clap::Args;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use kube::runtime::watcher;
 
 use super::object::{Object, parse_name};
 use super::{cluster, failing, list, starting, why};
 use crate::connection::{Connection, Failure};
 use crate::terminal::{Colour, size};
-use cells::{NodeCell, cells, group_label};
-use layout::{FailingPod, Page, StartingPod};
+use cells::{Cell, NodeCell, cells, group_label};
+use layout::{Page, ShownPod};
 use line::Line;
 
 /// The objects, or the nodes of one.
@@ -40,6 +44,10 @@ pub(super) struct Get {
     by: Option<String>,
 }
 
+/// So many failing pods are looked at, and so many that take long to become Ready.
+const MAX_PODS: usize = 5;
+/// A kubelet that does not answer in this time does not delay the others.
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Why the nodes cannot be shown as they are.
 const NO_NODES: &str =
     "You may not list nodes: zones, cordons and nodes without a pod are not shown.";
@@ -56,22 +64,20 @@ impl Get {
         if self.watch {
             return live::run(connection, &name, self.by.as_deref()).await;
         }
-        let (object, now) = (cluster::get(connection, &name).await?, Utc::now());
-        let fleet = why::fleet(connection, &name, now).await?.with_pods()?;
+        let object = cluster::get(connection, &name).await?;
+        let fleet = why::fleet(connection, &name, Utc::now())
+            .await?
+            .with_pods()?;
         let seen = fleet.seen(&object);
         let label = self.by.as_deref().or_else(|| object.topology_key());
         let label = label.or_else(|| group_label(seen.nodes.as_deref().unwrap_or_default()));
-        let cells = cells(&seen, label, now);
-        let pods = Pods::read(connection, &cells).await;
+        let cells = cells(&seen, label, Utc::now());
+        let pods = look_at(connection, &cells).await;
         let page = Page::new(size(), is_utf8(), self.by.is_some());
         let lines = frame(&object, None, &cells, &pods, seen.nodes.is_some(), page);
-        let (width, colour) = (
-            size().map(|(width, _)| width),
-            Colour::detect(&io::stdout()),
-        );
         let mut out = io::stdout().lock();
-        for line in lines {
-            writeln!(out, "{}", line.render(width, colour))?;
+        for line in rendered(&lines, &io::stdout()) {
+            writeln!(out, "{line}")?;
         }
         Ok(0)
     }
@@ -90,20 +96,44 @@ impl Get {
     }
 }
 
-/// What is shown of single pods.
-#[derive(Clone, Debug, Default)]
-struct Pods {
-    failing: Vec<FailingPod>,
-    starting: Vec<StartingPod>,
+/// The lines for a terminal, or for what takes its place.
+fn rendered(lines: &[Line], stream: &impl IsTerminal) -> Vec<String> {
+    let (width, colour) = (size().map(|(width, _)| width), Colour::detect(stream));
+    let lines = lines.iter().map(|line| line.render(width, colour));
+    lines.collect()
 }
 
-impl Pods {
-    async fn read(connection: &Connection, cells: &[NodeCell]) -> Self {
-        let failing = failing::pods(connection, cells);
-        let starting = starting::pods(connection, cells);
-        let (failing, starting) = futures::future::join(failing, starting).await;
-        Self { failing, starting }
-    }
+/// The first pods that fail, and that take long to become Ready, with what a closer look shows.
+async fn look_at(connection: &Connection, cells: &[NodeCell]) -> Vec<ShownPod> {
+    let of = |cell| {
+        let cells = cells.iter().filter(move |it| it.cell == cell);
+        let noted = cells.filter_map(|it| Some((it, it.pod.as_ref()?)));
+        noted.take(MAX_PODS)
+    };
+    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let pods = of(Cell::Failed).chain(of(Cell::Starting));
+    let pods = pods.map(async |(cell, noted)| {
+        let look = async {
+            let pod = api.get(&noted.pod).await.ok()?;
+            Some(match cell.cell {
+                Cell::Failed => {
+                    let lines = failing::last_lines(&api, &noted.pod, &pod).await;
+                    (noted.reason.clone(), lines)
+                }
+                _ => (starting::reason(&pod), Vec::new()),
+            })
+        };
+        let found = tokio::time::timeout(TIMEOUT, look).await.ok().flatten();
+        let (reason, lines) = found.unwrap_or_else(|| (noted.reason.clone(), Vec::new()));
+        ShownPod {
+            cell: cell.cell,
+            node: cell.node.clone(),
+            pod: noted.pod.clone(),
+            reason,
+            lines,
+        }
+    });
+    join_all(pods).await
 }
 
 /// Everything that is shown. `lost` says why there is no connection.
@@ -111,7 +141,7 @@ fn frame(
     object: &Object,
     lost: Option<&str>,
     cells: &[NodeCell],
-    pods: &Pods,
+    pods: &[ShownPod],
     has_nodes: bool,
     page: Page,
 ) -> Vec<Line> {
@@ -122,10 +152,7 @@ fn frame(
     if !has_nodes {
         lines.push(Line::new(NO_NODES));
     }
-    let total = cells.iter().filter(|cell| cell.failing.is_some()).count();
-    lines.extend(layout::failing(&pods.failing, total, page));
-    let total = cells.iter().filter(|cell| cell.starting.is_some()).count();
-    lines.extend(layout::starting(&pods.starting, total, page));
+    lines.extend(layout::pods(pods, cells, page));
     lines
 }
 
@@ -133,20 +160,13 @@ fn frame(
 pub(super) async fn stop(connection: &Connection, object: &Object) -> Result<Vec<String>, Failure> {
     let now = Utc::now();
     let fleet = why::fleet(connection, &object.name, now).await?;
-    let cells = cells(&fleet.with_pods()?.seen(object), None, now);
-    let pods = failing::pods(connection, &cells).await;
+    let mut cells = cells(&fleet.with_pods()?.seen(object), None, now);
+    cells.retain(|it| it.cell == Cell::Failed);
+    let pods = look_at(connection, &cells).await;
     let page = Page::new(size(), is_utf8(), false);
-    let total = cells.iter().filter(|cell| cell.failing.is_some()).count();
     let mut lines = layout::header(object, page);
-    lines.extend(layout::failing(&pods, total, page));
-    let (width, colour) = (
-        size().map(|(width, _)| width),
-        Colour::detect(&io::stderr()),
-    );
-    Ok(lines
-        .iter()
-        .map(|line| line.render(width, colour))
-        .collect())
+    lines.extend(layout::pods(&pods, &cells, page));
+    Ok(rendered(&lines, &io::stderr()))
 }
 
 /// Whether the user may not do that.

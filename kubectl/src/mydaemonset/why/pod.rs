@@ -1,12 +1,13 @@
 //! What a pod that is not available shows on a closer look: in its status and its Events.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use my_operator_kind::watched::utc;
 use my_operator_mydaemonset::cause::Cause;
 
 use super::facts::{PodFacts, Warning};
 use super::reason::Reason;
+use crate::mydaemonset::failing::statuses;
 use crate::mydaemonset::starting::{self, Wait};
 
 /// A pod that is deleted may outlive its grace period by so much: the clocks differ, and its kubelet has to report.
@@ -86,16 +87,16 @@ fn known(cause: Cause, pod: &Pod) -> Reason {
     if let Some(disrupted) = disrupted(pod).filter(|it| it.cause == cause) {
         return disrupted;
     }
-    let said = pod.status.as_ref().and_then(|status| match cause {
-        Cause::CrashLoop => last_end(status),
-        _ => containers(status).find_map(|container| {
+    let said = match cause {
+        Cause::CrashLoop => last_end(pod),
+        _ => statuses(pod).find_map(|container| {
             let waiting = container.state.as_ref()?.waiting.as_ref()?;
             let word = waiting.reason.as_deref()?;
             let message = waiting.message.as_deref().unwrap_or_default();
             let text = format!("container {}: {word}: {message}", container.name);
             (Cause::of_trouble(word) == cause).then_some(text)
         }),
-    });
+    };
     Reason::new(cause, said.as_deref().unwrap_or(of_status(pod)), None)
 }
 
@@ -131,14 +132,9 @@ fn unscheduled(pod: &Pod) -> Option<Reason> {
     Some(reason)
 }
 
-fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
-    let init = status.init_container_statuses.iter().flatten();
-    init.chain(status.container_statuses.iter().flatten())
-}
-
 /// How the first container that has failed, or was restarted, ended last, and how often it was restarted.
-fn last_end(status: &PodStatus) -> Option<String> {
-    containers(status).find_map(|container| {
+fn last_end(pod: &Pod) -> Option<String> {
+    statuses(pod).find_map(|container| {
         let ends = [&container.state, &container.last_state];
         let mut ends = ends.into_iter().flatten();
         let end = ends.find_map(|end| end.terminated.as_ref());
