@@ -5,8 +5,8 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use my_operator_mydaemonset::names::NAME_LABEL;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use super::edit;
 use super::history::{Revision, history};
 use super::object::{Object, resource};
 use crate::connection::{Connection, Failure};
@@ -51,14 +51,14 @@ pub(super) async fn objects(
 /// The object of that name.
 pub(super) async fn get(connection: &Connection, name: &str) -> Result<Object, Failure> {
     let raw = connection.answer(api(connection).get(name)).await?;
-    Object::decode(raw).map_err(Failure::Message)
+    Ok(Object::decode(raw)?)
 }
 
 /// The same object, as it is now, whatever its namespace is. Another one of its name is an error.
 pub(super) async fn get_again(connection: &Connection, object: &Object) -> Result<Object, Failure> {
     let api = within(connection, &object.namespace);
     let raw = connection.answer(api.get(&object.name)).await?;
-    let now = Object::decode(raw).map_err(Failure::Message)?;
+    let now = Object::decode(raw)?;
     if now.uid == object.uid {
         return Ok(now);
     }
@@ -67,7 +67,7 @@ pub(super) async fn get_again(connection: &Connection, object: &Object) -> Resul
 
 /// What a command that waits for an object ends with when that is gone, in kubectl's words.
 pub(super) fn deleted() -> Failure {
-    Failure::Message("object has been deleted".to_owned())
+    "object has been deleted".into()
 }
 
 /// The revisions of an object, the oldest first.
@@ -129,7 +129,7 @@ where
 pub(super) async fn patch(
     connection: &Connection,
     object: &Object,
-    patch: &edit::Patch,
+    patch: &Patch<Value>,
     dry_run: bool,
 ) -> Result<DynamicObject, Failure> {
     let params = PatchParams {
@@ -138,14 +138,6 @@ pub(super) async fn patch(
         ..PatchParams::default()
     };
     let (api, name) = (within(connection, &object.namespace), &object.name);
-    let patched = match patch {
-        edit::Patch::Merge(fields) => api.patch(name, &params, &Patch::Merge(fields)).await,
-        edit::Patch::Json(operations) => {
-            let operations = serde_json::from_value(operations.clone());
-            let operations = operations.map_err(|error| Failure::Message(error.to_string()))?;
-            let patch: Patch<()> = Patch::Json(operations);
-            api.patch(name, &params, &patch).await
-        }
-    };
-    patched.map_err(|error| connection.failure(error))
+    let patched = api.patch(name, &params, patch);
+    connection.answer(patched).await
 }

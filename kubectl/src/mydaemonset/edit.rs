@@ -2,8 +2,10 @@
 //!
 //! Each patch has the object's UID, so that it does not reach a namesake. One that depends on what was read of the
 //! object has its `resourceVersion` too, and the API server rejects it with a conflict if the object changed meanwhile.
+//! A template is replaced as a whole, by a JSON patch, and not merged with the one before.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use kube::api::Patch;
 use my_operator_mydaemonset::names::{APPROVE_ANNOTATION, RESUME_ANNOTATION};
 use my_operator_mydaemonset::status::WAITING_FOR_APPROVAL;
 use serde_json::{Map, Value, json};
@@ -11,20 +13,11 @@ use serde_json::{Map, Value, json};
 use super::history::{RESTARTED_AT, Revision};
 use super::object::{Object, RESOURCE};
 
-/// A patch.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Patch {
-    /// A JSON merge patch.
-    Merge(Value),
-    /// A JSON patch: a list of operations. A template is replaced as a whole, and not merged with the one before.
-    Json(Value),
-}
-
 /// What a command does to an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edit {
     /// `None` where nothing is to be changed.
-    pub(crate) patch: Option<Patch>,
+    pub(crate) patch: Option<Patch<Value>>,
     /// What happened to the object, as kubectl says it: `mydaemonset.apps.zhongmingmao.io/web paused`.
     pub(crate) operation: String,
 }
@@ -156,7 +149,7 @@ pub(crate) fn partition(object: &Object, nodes: i32) -> Result<Edit, String> {
 }
 
 /// Goes back to the image and the template of that revision.
-pub(crate) fn undo(object: &Object, to: &Revision) -> Edit {
+pub(crate) fn undo(object: &Object, to: &Revision) -> Result<Edit, String> {
     let mut operations = Vec::new();
     for field in ["image", "template"] {
         let path = format!("/spec/{field}");
@@ -170,12 +163,12 @@ pub(crate) fn undo(object: &Object, to: &Revision) -> Edit {
     }
     if operations.is_empty() {
         let number = to.number;
-        return Edit {
+        return Ok(Edit {
             patch: None,
             operation: format!(
                 "skipped rollback (current template already matches revision {number})"
             ),
-        };
+        });
     }
     let annotations = object.raw.metadata.annotations.as_ref();
     // They would let the same revision go on at once, should it come back from a file, however its pods fail.
@@ -190,10 +183,12 @@ pub(crate) fn undo(object: &Object, to: &Revision) -> Edit {
         // With `replace` and not `test`: the API server then reports a conflict, and not an invalid patch.
         operations.push(json!({"op": "replace", "path": path, "value": value}));
     }
-    Edit {
-        patch: Some(Patch::Json(operations.into())),
+    let operations = serde_json::from_value(operations.into());
+    let operations = operations.map_err(|error| error.to_string())?;
+    Ok(Edit {
+        patch: Some(Patch::Json(operations)),
         operation: format!("rolled back to revision {} ({})", to.number, to.image()),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -212,7 +207,7 @@ mod tests {
     }
 
     #[allow(clippy::panic)]
-    fn unreachable_patch(patch: Option<&Patch>) -> ! {
+    fn unreachable_patch(patch: Option<&Patch<Value>>) -> ! {
         panic!("not a merge patch: {patch:?}")
     }
 
@@ -389,12 +384,17 @@ mod tests {
             assert_eq!(guards[1]["path"], "/metadata/resourceVersion");
             assert_eq!(guards[1]["value"], "7");
         };
-        let operations = |content: Value| match undo(&object, &revision(1, "a", content)).patch {
-            Some(Patch::Json(Value::Array(mut operations))) => {
-                guards(&mut operations);
-                Value::from(operations)
+        let all = |object: &Object, content: Value| {
+            let patch = undo(object, &revision(1, "a", content)).unwrap().patch;
+            match &patch {
+                Some(Patch::Json(operations)) => json!(operations).as_array().unwrap().clone(),
+                other => unreachable_patch(other.as_ref()),
             }
-            other => unreachable_patch(other.as_ref()),
+        };
+        let operations = |content: Value| {
+            let mut operations = all(&object, content);
+            guards(&mut operations);
+            Value::from(operations)
         };
         assert_eq!(
             operations(json!({"image": "a:1"})),
@@ -411,17 +411,11 @@ mod tests {
         let mut resumed = object.raw.clone();
         let annotation = (RESUME_ANNOTATION.to_owned(), "a".to_owned());
         resumed.metadata.annotations = Some([annotation].into());
-        let edit = undo(
-            &Object::decode(resumed).unwrap(),
-            &revision(1, "a", json!({"image": "a:1"})),
-        );
-        let Some(Patch::Json(operations)) = edit.patch else {
-            unreachable_patch(edit.patch.as_ref())
-        };
+        let operations = all(&Object::decode(resumed).unwrap(), json!({"image": "a:1"}));
         let path = "/metadata/annotations/apps.zhongmingmao.io~1resume-revision";
         assert_eq!(operations[2], json!({"op": "remove", "path": path}));
         let same = json!({"image": "b:2", "template": {"metadata": {"labels": {"x": "y"}}}});
-        let skipped = undo(&object, &revision(4, "a", same));
+        let skipped = undo(&object, &revision(4, "a", same)).unwrap();
         assert_eq!(skipped.patch, None);
         assert_eq!(
             skipped.operation,

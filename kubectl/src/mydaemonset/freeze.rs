@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::{SecondsFormat, Utc};
 use clap::Args;
+use kube::api::Patch;
 use my_operator_mydaemonset::crd::MyDaemonSetStatus;
 use my_operator_mydaemonset::names::FREEZE_ANNOTATION;
 use my_operator_mydaemonset::status::{FROZEN, INVALID, is_migrating, namespace_freeze};
@@ -12,7 +13,6 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::cluster;
-use super::edit::Patch;
 use super::object::{Object, RESOURCE};
 use super::rollout::{full_name, named, reported};
 use crate::connection::{Connection, Failure};
@@ -106,14 +106,9 @@ impl Which {
             return Ok(found);
         }
         let objects = cluster::objects(connection, self.all_namespaces).await?;
-        let decode = |raw| Object::decode(raw).map_err(Failure::Message);
+        let decode = |raw| Object::decode(raw).map_err(Failure::from);
         Ok(objects.into_iter().map(decode).collect())
     }
-}
-
-/// The change of an object.
-fn patch(object: &Object, value: Option<&str>) -> Value {
-    json!({"metadata": {"uid": object.uid, "annotations": {FREEZE_ANNOTATION: value}}})
 }
 
 async fn annotate(
@@ -123,11 +118,17 @@ async fn annotate(
 ) -> Result<(), Failure> {
     if is_migrating(&object.status) {
         let text = "is changing hands: see kubectl mydaemonset migrate";
-        return Err(Failure::Message(error(object, text)));
+        return Err(error(object, text).into());
     }
-    let patch = Patch::Merge(patch(object, value));
-    let patched = cluster::patch(connection, object, &patch, false).await;
+    let patched = cluster::patch(connection, object, &patch(object, value), false).await;
     patched.map(drop)
+}
+
+/// The change of an object.
+fn patch(object: &Object, value: Option<&str>) -> Patch<Value> {
+    Patch::Merge(
+        json!({"metadata": {"uid": object.uid, "annotations": {FREEZE_ANNOTATION: value}}}),
+    )
 }
 
 /// Waits until the operator acknowledges the change, and says so.
@@ -147,11 +148,11 @@ async fn wait(
             return Ok(());
         }
         if let Some(text) = obstacle(&now, value) {
-            return Err(Failure::Message(error(object, text)));
+            return Err(error(object, text).into());
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             let text = "has the annotation, and the operator does not acknowledge it: does it run?";
-            return Err(Failure::Message(error(object, text)));
+            return Err(error(object, text).into());
         }
         sleep(PAUSE).await;
     }
@@ -265,10 +266,10 @@ mod tests {
     #[test]
     fn a_thaw_removes_the_annotation() {
         let object = object(&json!({}), &json!({}));
-        let annotations = |value| patch(&object, value)["metadata"]["annotations"].clone();
         let name = "apps.zhongmingmao.io/freeze";
-        assert_eq!(annotations(None), json!({name: null}));
-        assert_eq!(annotations(Some("since 1")), json!({name: "since 1"}));
-        assert_eq!(patch(&object, None)["metadata"]["uid"], "u");
+        for value in [None, Some("since 1")] {
+            let wanted = json!({"metadata": {"uid": "u", "annotations": {name: value}}});
+            assert_eq!(patch(&object, value), Patch::Merge(wanted));
+        }
     }
 }

@@ -73,8 +73,7 @@ const EXAMPLES: &str = "Examples:
   kubectl mydaemonset migrate daemonset/web --plan";
 
 fn run(matches: &ArgMatches) -> Result<u8, Failure> {
-    let arguments = Arguments::from_arg_matches(matches)
-        .map_err(|error| Failure::Message(error.to_string()))?;
+    let arguments = Arguments::from_arg_matches(matches).map_err(|error| error.to_string())?;
     block_on(arguments.run())
 }
 

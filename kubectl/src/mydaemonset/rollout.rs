@@ -6,14 +6,14 @@ use std::time::Duration;
 use chrono::Utc;
 use clap::{Args, Subcommand};
 use futures::StreamExt as _;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, Patch};
 use kube::runtime::watcher::watch_object;
 use serde_json::Value;
 use tokio::time::sleep;
 
 use super::cluster;
 use super::diff::diff;
-use super::edit::{self, Edit, Patch};
+use super::edit::{self, Edit};
 use super::history::{self, Replaced, Revision};
 use super::object::{Object, parse_name};
 use super::progress::{paused, progress};
@@ -156,7 +156,7 @@ impl Verb {
             }
             Self::Partition(partition) => {
                 let object = cluster::get(connection, &named(&partition.name)?).await?;
-                let edit = edit::partition(&object, partition.nodes).map_err(Failure::Message)?;
+                let edit = edit::partition(&object, partition.nodes)?;
                 partition.how.apply(connection, &object, &edit).await?;
                 Ok(0)
             }
@@ -172,7 +172,7 @@ impl Status {
         let followed = tokio::time::timeout(self.timeout, self.follow(connection)).await;
         followed.unwrap_or_else(|_| {
             let text = "timed out waiting for the condition";
-            Err(Failure::Message(text.to_owned()))
+            Err(text.into())
         })
     }
 
@@ -195,7 +195,7 @@ impl Status {
                     continue;
                 }
             };
-            let object = Object::decode(object).map_err(Failure::Message)?;
+            let object = Object::decode(object)?;
             if object.uid != first.uid {
                 return Err(cluster::deleted());
             }
@@ -223,7 +223,7 @@ impl Status {
                 .find(|revision| revision.hash == newest);
             running = newest.map(|revision| revision.number);
         }
-        let progress = progress(object, self.revision, running).map_err(Failure::Message)?;
+        let progress = progress(object, self.revision, running)?;
         if said.text != progress.text {
             writeln!(io::stdout(), "{}", harmless(&progress.text))?;
         }
@@ -281,7 +281,7 @@ impl History {
             return Ok(0);
         }
         let revision = history::find(&revisions, self.revision)
-            .ok_or_else(|| Failure::Message("unable to find the specified revision".to_owned()))?;
+            .ok_or("unable to find the specified revision")?;
         writeln!(
             out,
             "{name} with revision #{}\nPod Template:",
@@ -310,7 +310,7 @@ impl History {
 
 /// The name in an argument.
 pub(super) fn named(argument: &str) -> Result<String, Failure> {
-    parse_name(argument).map_err(Failure::Message)
+    Ok(parse_name(argument)?)
 }
 
 /// kubectl's warning before it changes an object by hand that is kept in a file.
@@ -335,7 +335,7 @@ impl Change {
     ) -> Result<u8, Failure> {
         let change = async |name: &str| {
             let object = cluster::get(connection, &named(name)?).await?;
-            let edit = edit(&object).map_err(Failure::Message)?;
+            let edit = edit(&object)?;
             self.how.apply(connection, &object, &edit).await
         };
         self.each(change).await
@@ -370,11 +370,11 @@ impl Undo {
             let object = cluster::get(connection, &name).await?;
             let revisions = cluster::revisions(connection, &object).await?;
             let to = history::target(&revisions, &object, self.to_revision);
-            let to = to.map_err(Failure::Message)?;
+            let to = to?;
             if warned.replace(to.number) != Some(to.number) {
                 self.warn(&object, to)?;
             }
-            let edit = edit::undo(&object, to);
+            let edit = edit::undo(&object, to)?;
             match self.write.how.apply(connection, &object, &edit).await {
                 Err(Failure::Server(status)) if status.code == 409 && attempt < ATTEMPTS => {
                     attempt += 1;
@@ -428,7 +428,7 @@ impl Undo {
 impl Resume {
     async fn resume(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
         let object = cluster::get(connection, &named(name)?).await?;
-        let edit = edit::resume(&object).map_err(Failure::Message)?;
+        let edit = edit::resume(&object)?;
         let how = &self.write.how;
         if edit::resumed(&object).is_some() && how.dry_run == DryRun::None {
             self.confirm(connection, &object).await?;
@@ -442,20 +442,35 @@ impl Resume {
         for line in view::stop(connection, object).await? {
             writeln!(err, "{line}")?;
         }
-        if self.yes {
-            return Ok(());
-        }
         let name = &object.name;
-        if !io::stdin().is_terminal() {
-            return Err(Failure::Message(format!(
+        confirm(
+            self.yes,
+            "Resume the roll-out all the same?",
+            &format!(
                 "the roll-out of {name:?} stopped by itself: add --yes to resume it all the same"
-            )));
-        }
-        if ask("Resume the roll-out all the same?")? {
-            return Ok(());
-        }
-        Err(Failure::Message(format!("{name:?} is not resumed")))
+            ),
+            &format!("{name:?} is not resumed"),
+        )
     }
+}
+
+/// Asks, unless the user has said yes before. Without a terminal that is a mistake, and with another answer it ends here.
+pub(super) fn confirm(
+    yes: bool,
+    question: &str,
+    mistake: &str,
+    refused: &str,
+) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(mistake.into());
+    }
+    if ask(question)? {
+        return Ok(());
+    }
+    Err(refused.into())
 }
 
 impl How {
@@ -481,30 +496,26 @@ impl How {
                 let suffix = self.dry_run.suffix();
                 writeln!(out, "{name} {}{suffix}", harmless(&edit.operation))?;
             }
-            Some(format) => format.print(&name, value(&changed)?, &mut out)?,
+            Some(format) => format.print(&name, serde_json::to_value(&changed)?, &mut out)?,
         }
         Ok(())
     }
 }
 
-/// The object as JSON.
-fn value(object: &DynamicObject) -> Result<Value, Failure> {
-    serde_json::to_value(object).map_err(|error| Failure::Message(error.to_string()))
-}
-
 /// The object as it would be after a patch.
-fn patched(object: &DynamicObject, patch: &Patch) -> Result<DynamicObject, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::Message(error.to_string());
-    let mut value = value(object)?;
+fn patched(object: &DynamicObject, patch: &Patch<Value>) -> Result<DynamicObject, Failure> {
+    let mut value = serde_json::to_value(object)?;
     match patch {
-        Patch::Merge(fields) => json_patch::merge(&mut value, fields),
         Patch::Json(operations) => {
-            let operations: json_patch::Patch =
-                serde_json::from_value(operations.clone()).map_err(|error| failed(&error))?;
-            json_patch::patch(&mut value, &operations).map_err(|error| failed(&error))?;
+            let patched = json_patch::patch(&mut value, operations);
+            patched.map_err(|error| error.to_string())?;
         }
+        Patch::Merge(fields) | Patch::Strategic(fields) | Patch::Apply(fields) => {
+            json_patch::merge(&mut value, fields);
+        }
+        _ => {}
     }
-    serde_json::from_value(value).map_err(|error| failed(&error))
+    Ok(serde_json::from_value(value)?)
 }
 
 #[cfg(test)]
@@ -523,7 +534,8 @@ mod tests {
             &Value::Null,
         );
         let to = revision(1, "a", json!({"image": "a:1"}));
-        let undone = patched(&before.raw, &edit::undo(&before, &to).patch.unwrap()).unwrap();
+        let undone = edit::undo(&before, &to).unwrap().patch.unwrap();
+        let undone = patched(&before.raw, &undone).unwrap();
         assert_eq!(undone.data["spec"], json!({"image": "a:1"}));
         let paused = patched(&before.raw, &edit::pause(&before).unwrap().patch.unwrap()).unwrap();
         assert_eq!(
@@ -532,7 +544,7 @@ mod tests {
         );
         assert_eq!(paused.metadata.resource_version.as_deref(), Some("7"));
         let mut text = Vec::new();
-        let object = value(&paused).unwrap();
+        let object = serde_json::to_value(&paused).unwrap();
         Format::Yaml.print("web", object, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(

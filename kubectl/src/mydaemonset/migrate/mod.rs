@@ -8,7 +8,7 @@ mod requests;
 mod steps;
 mod translate;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use clap::Args;
@@ -19,7 +19,7 @@ use super::rollout;
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure, Kind};
 use crate::print::{DryRun, Objects};
-use crate::terminal::{ask, harmless};
+use crate::terminal::harmless;
 use requests::Requests;
 use steps::{Direction, Side, State, Step, held, next, settled, translated};
 use translate::{Translation, manifest, to_ours};
@@ -79,7 +79,7 @@ fn parse(argument: &str) -> Result<(Direction, String), String> {
 
 impl Migrate {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        let (direction, name) = parse(&self.object).map_err(Failure::Message)?;
+        let (direction, name) = parse(&self.object)?;
         let run = Run {
             requests: Requests {
                 connection,
@@ -90,14 +90,15 @@ impl Migrate {
         let only_plan = self.plan || self.dry_run != DryRun::None;
         if !only_plan && self.output.is_some() {
             let text = "-o prints the manifests of a plan: add --plan";
-            return Err(Failure::Message(text.to_owned()));
+            return Err(text.into());
         }
         let state = run.requests.observe().await?;
-        let step = next(direction, &state).map_err(Failure::Message)?;
+        let step = next(direction, &state)?;
         if state.ours.is_none() && step == Step::Follow {
-            return Err(Failure::Message(format!(
+            return Err(format!(
                 "there is no MyDaemonSet {name:?} to migrate, and a DaemonSet of that name exists"
-            )));
+            )
+            .into());
         }
         let is_left = step != Step::Follow && !state.is_begun();
         if only_plan || is_left {
@@ -105,7 +106,9 @@ impl Migrate {
             if only_plan {
                 return Ok(0);
             }
-            self.confirm(&name)?;
+            let refused = format!("{name:?} is not migrated");
+            let mistake = "nothing was changed: add --yes to begin";
+            rollout::confirm(self.yes, "Begin?", mistake, &refused)?;
         }
         let code = tokio::select! {
             done = run.to_the_end() => match done {
@@ -128,20 +131,6 @@ impl Migrate {
         )?;
         Ok(code)
     }
-
-    fn confirm(&self, name: &str) -> Result<(), Failure> {
-        if self.yes {
-            return Ok(());
-        }
-        if !io::stdin().is_terminal() {
-            let text = "nothing was changed: add --yes to begin";
-            return Err(Failure::Message(text.to_owned()));
-        }
-        if ask("Begin?")? {
-            return Ok(());
-        }
-        Err(Failure::Message(format!("{name:?} is not migrated")))
-    }
 }
 
 /// A migration of one name.
@@ -160,9 +149,9 @@ impl Run<'_> {
         if !missing.is_empty() {
             let namespace = &self.requests.connection.namespace;
             let missing = missing.join(", ");
-            return Err(Failure::Message(format!(
-                "you have no right in the namespace {namespace:?} to: {missing}"
-            )));
+            return Err(
+                format!("you have no right in the namespace {namespace:?} to: {missing}").into(),
+            );
         }
         let name = self.requests.name;
         let (source, target) = (direction.source(), direction.target());
@@ -180,13 +169,13 @@ impl Run<'_> {
             Direction::Forward => settled(live, name).and_then(|it| to_ours(&manifest(&it))),
             Direction::Back => translated(live),
         };
-        let translation = translation.map_err(Failure::Message)?;
+        let translation = translation?;
         // Nothing is touched unless the API server takes the new object.
         let is_judged = !how.plan && how.dry_run != DryRun::Client;
         if is_judged && state.live(target).is_none() {
             self.requests.is_understood().await?;
             let object = match direction {
-                Direction::Forward => held(live, name).map_err(Failure::Message)?,
+                Direction::Forward => held(live, name)?,
                 Direction::Back => translation.object.clone(),
             };
             self.requests.create(target, &object, true).await?;
@@ -228,7 +217,7 @@ impl Run<'_> {
                     if is_begun && (is_turned || is_over) {
                         let text =
                             "another run of this command migrates the other way, so this one ends";
-                        return Err(Failure::Message(text.to_owned()));
+                        return Err(text.into());
                     }
                     is_begun |= !is_turned && state.is_begun();
                     self.step(&state, &mut waiting).await
@@ -268,7 +257,7 @@ impl Run<'_> {
         state: &State,
         waiting: &mut Option<(String, Instant)>,
     ) -> Result<Option<Duration>, Failure> {
-        let step = next(self.requests.direction, state).map_err(Failure::Message)?;
+        let step = next(self.requests.direction, state)?;
         match &step {
             Step::Follow => return Ok(None),
             Step::Wait(text) => {

@@ -82,10 +82,7 @@ impl Requests<'_> {
         let Some(object) = if_there(got)? else {
             return Ok(None);
         };
-        let value = serde_json::to_value(object);
-        value
-            .map(Some)
-            .map_err(|error| Failure::Message(error.to_string()))
+        Ok(Some(serde_json::to_value(object)?))
     }
 
     /// Everything that the next step depends on.
@@ -107,7 +104,7 @@ impl Requests<'_> {
     async fn pods_of(&self, selected: &Value) -> Result<Vec<Pod>, Failure> {
         let mut labels = vec![by_name(self.name)];
         if !selected.is_null() {
-            labels.push(selector(selected).map_err(Failure::Message)?.to_string());
+            labels.push(selector(selected)?.to_string());
         }
         let mut pods = BTreeMap::new();
         for labels in labels {
@@ -273,8 +270,7 @@ impl Requests<'_> {
         manifest: &Value,
         dry_run: bool,
     ) -> Result<(), Failure> {
-        let object = serde_json::from_value(manifest.clone());
-        let object: DynamicObject = object.map_err(|error| Failure::Message(error.to_string()))?;
+        let object: DynamicObject = serde_json::from_value(manifest.clone())?;
         let (api, params) = (self.api(side), posting(dry_run));
         let created = api.create(&params, &object);
         self.connection.answer(created).await.map(drop)
@@ -285,9 +281,7 @@ impl Requests<'_> {
         let Some(live) = self.same(Side::DaemonSet, state).await? else {
             return Ok(());
         };
-        let object = settled(&live, self.name).map_err(Failure::Message)?;
-        let object = serde_json::from_value(object);
-        let object: DynamicObject = object.map_err(|error| Failure::Message(error.to_string()))?;
+        let object: DynamicObject = serde_json::from_value(settled(&live, self.name)?)?;
         let (api, params) = (self.api(Side::DaemonSet), posting(false));
         let replaced = api.replace(self.name, &params, &object);
         self.connection.answer(replaced).await.map(drop)
@@ -299,14 +293,14 @@ impl Requests<'_> {
         let request = http::Request::get("/openapi/v3/apis/apps.zhongmingmao.io/v1beta1");
         let request = request
             .body(Vec::new())
-            .map_err(|error| Failure::Message(error.to_string()))?;
+            .map_err(|error| error.to_string())?;
         let text = self.connection.client.request_text(request);
         let text = self.connection.answer(text).await?;
         if text.contains(MIGRATION_ANNOTATION) {
             return Ok(());
         }
         let text = "the my-operator of this cluster is too old for migrations: upgrade it first";
-        Err(Failure::Message(text.to_owned()))
+        Err(text.into())
     }
 
     /// The rights that a migration in that direction needs and the user has not.
@@ -322,8 +316,7 @@ impl Requests<'_> {
                 let review = json!({"spec": {"resourceAttributes": {
                     "namespace": namespace, "verb": verb, "group": group, "resource": resource,
                 }}});
-                let review: SelfSubjectAccessReview = serde_json::from_value(review)
-                    .map_err(|error| Failure::Message(error.to_string()))?;
+                let review: SelfSubjectAccessReview = serde_json::from_value(review)?;
                 let params = PostParams::default();
                 let answer = self.connection.answer(api.create(&params, &review)).await?;
                 let is_allowed = answer.status.is_some_and(|status| status.allowed);

@@ -186,10 +186,7 @@ impl State {
     /// The object; an error when it is gone.
     fn object(&mut self) -> Result<Object, Failure> {
         let raw = self.objects.live.values().next().cloned();
-        let object = raw
-            .map(Object::decode)
-            .transpose()
-            .map_err(Failure::Message)?;
+        let object = raw.map(Object::decode).transpose()?;
         let first = &mut self.uid;
         let object = object.filter(|object| first.is_empty() || *first == object.uid);
         let object = object.ok_or_else(cluster::deleted)?;

@@ -55,12 +55,12 @@ const NO_NODES: &str =
 impl Get {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
         if let Some(mistake) = self.mistake() {
-            return Err(Failure::Message(mistake.to_owned()));
+            return Err(mistake.into());
         }
         let Some(name) = &self.name else {
             return list::run(connection, self.all_namespaces).await;
         };
-        let name = parse_name(name).map_err(Failure::Message)?;
+        let name = parse_name(name)?;
         if self.watch {
             return live::run(connection, &name, self.by.as_deref()).await;
         }

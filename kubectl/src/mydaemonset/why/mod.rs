@@ -72,9 +72,9 @@ const MISSING: [(&str, &str); 4] = [
 
 impl Why {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        let name = parse_name(&self.name).map_err(Failure::Message)?;
+        let name = parse_name(&self.name)?;
         let node = self.node.as_deref().map(|node| NODE.name(node));
-        let node = node.transpose().map_err(Failure::Message)?;
+        let node = node.transpose()?;
         let object = cluster::get(connection, &name).await?;
         let (report, fleet) = find(connection, &object, node).await?;
         if let Some(node) = node.filter(|_| !report.is_known && !fleet.lacks("pods")) {
@@ -83,7 +83,7 @@ impl Why {
             } else {
                 ""
             };
-            return Err(Failure::Message(format!("there is no node {node:?}{hint}")));
+            return Err(format!("there is no node {node:?}{hint}").into());
         }
         let missing = MISSING.into_iter().filter(|(kind, _)| fleet.lacks(kind));
         let mut out = BufWriter::new(io::stdout().lock());
