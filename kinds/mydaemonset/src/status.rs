@@ -363,7 +363,7 @@ fn with<const N: usize>(
             Some(state) => state.set(&mut status.conditions, type_, generation, now),
         }
     }
-    if canaries(&status).is_none() {
+    if !is_on_canaries(&status) {
         status.canary_nodes.clear();
     }
     if observed.is_none() {
@@ -997,10 +997,9 @@ pub(crate) fn was_completed(status: &MyDaemonSetStatus, update: &str) -> bool {
     complete.any(|hash| hash == update)
 }
 
-/// The canaries, the first ones, if the newest revision has not gone beyond them.
-pub fn canaries(status: &MyDaemonSetStatus) -> Option<&[String]> {
-    let is_on = [CANARY, WAITING_FOR_APPROVAL].contains(&progress_of(status));
-    is_on.then_some(status.canary_nodes.as_slice())
+/// Whether the newest revision has not gone beyond its canaries.
+pub fn is_on_canaries(status: &MyDaemonSetStatus) -> bool {
+    [CANARY, WAITING_FOR_APPROVAL].contains(&progress_of(status))
 }
 
 /// Whether a roll-out is under way.

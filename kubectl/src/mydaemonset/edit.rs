@@ -101,7 +101,7 @@ pub(crate) fn approve(object: &Object) -> Result<Edit, String> {
     check_strategy(object, "an approval")?;
     let operation = if object.holds_its_canaries() {
         "approved, and held until it is resumed or thawed"
-    } else if object.canaries().is_none() {
+    } else if !object.is_on_canaries() {
         return Err(error(object, "is not on its canaries"));
     } else if object.progress() == WAITING_FOR_APPROVAL {
         "approved"

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::cluster;
-use super::object::{Object, RESOURCE};
-use super::rollout::{full_name, named, reported};
+use super::object::{Object, RESOURCE, parse_name};
+use super::rollout::{full_name, reported};
 use crate::connection::{Connection, Failure};
 use crate::terminal::harmless;
 
@@ -101,7 +101,7 @@ impl Which {
         if !self.all && !self.all_namespaces {
             let mut found = Vec::new();
             for name in &self.names {
-                found.push(cluster::get(connection, &named(name)?).await);
+                found.push(cluster::get(connection, &parse_name(name)?).await);
             }
             return Ok(found);
         }

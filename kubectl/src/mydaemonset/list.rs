@@ -6,26 +6,36 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use my_operator_mydaemonset::status::{
     AUTO_PAUSED, CANARY, COMPLETE, DEGRADED, INVALID, NO_ELIGIBLE_NODES, OUTSIDE_WINDOW,
-    ROLLED_BACK, UNAVAILABLE, WAITING_FOR_APPROVAL,
+    ROLLED_BACK, ROLLING_BACK, UNAVAILABLE, WAITING_FOR_APPROVAL,
 };
 
 use super::cluster;
 use super::object::{Object, UNOBSERVED};
 use crate::connection::{Connection, Failure};
-use crate::terminal::{self, Table};
+use crate::terminal::{self, Style, Table};
 
 /// The states that need a user, the worst first.
-const TROUBLES: [&str; 7] = [
-    INVALID,
-    AUTO_PAUSED,
-    NO_ELIGIBLE_NODES,
-    ROLLED_BACK,
-    DEGRADED,
-    UNAVAILABLE,
-    WAITING_FOR_APPROVAL,
+const TROUBLES: [(&str, Style); 7] = [
+    (INVALID, Style::Bad),
+    (AUTO_PAUSED, Style::Bad),
+    (NO_ELIGIBLE_NODES, Style::Bad),
+    (ROLLED_BACK, Style::Bad),
+    (DEGRADED, Style::Bad),
+    (UNAVAILABLE, Style::Warning),
+    (WAITING_FOR_APPROVAL, Style::Warning),
 ];
 /// The beginning of the state of a roll-out under way: `Rolling 37%`.
 const ROLLING: &str = "Rolling";
+
+/// How a state is shown.
+pub(super) fn style(state: &str) -> Option<Style> {
+    let trouble = TROUBLES.iter().find(|(known, _)| *known == state);
+    match state {
+        COMPLETE => Some(Style::Good),
+        ROLLING_BACK | UNOBSERVED => Some(Style::Warning),
+        _ => trouble.map(|(_, style)| *style),
+    }
+}
 
 /// Prints the table of the namespace, or of all.
 pub(super) async fn run(connection: &Connection, all_namespaces: bool) -> Result<u8, Failure> {
@@ -88,7 +98,7 @@ impl Row {
 
     /// The lower, the earlier in the table: what needs a user, what is under way, the rest.
     fn rank(&self) -> usize {
-        let trouble = TROUBLES.iter().position(|state| *state == self.state);
+        let trouble = TROUBLES.iter().position(|(state, _)| *state == self.state);
         let goes_on = [CANARY, OUTSIDE_WINDOW, UNOBSERVED];
         let is_under_way =
             self.state.starts_with(ROLLING) || goes_on.contains(&self.state.as_str());

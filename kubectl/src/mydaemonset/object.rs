@@ -12,8 +12,8 @@ use my_operator_mydaemonset::observe::node::NodeView;
 use my_operator_mydaemonset::observe::pod::PodView;
 use my_operator_mydaemonset::revision::{Content, RevisionView, hash};
 use my_operator_mydaemonset::status::{
-    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, canaries,
-    is_auto_paused, is_undone, needs_no_canary, progress_of, resumable,
+    AVAILABLE, DEGRADED, FROZEN, INVALID, PAUSED, PROGRESSING, UNAVAILABLE, is_auto_paused,
+    is_on_canaries, is_undone, needs_no_canary, progress_of, resumable,
 };
 use my_operator_mydaemonset::why::Seen;
 use serde::Deserialize as _;
@@ -143,10 +143,10 @@ impl Object {
         is_auto_paused(&self.status, &self.revision())
     }
 
-    /// The canaries of the present spec, the first ones, if it has not gone beyond them.
-    pub(crate) fn canaries(&self) -> Option<&[String]> {
+    /// Whether the present spec has not gone beyond its canaries.
+    pub(crate) fn is_on_canaries(&self) -> bool {
         let is_this = self.status.update_revision.as_deref() == Some(&self.revision());
-        canaries(&self.status).filter(|_| is_this)
+        is_this && is_on_canaries(&self.status)
     }
 
     /// Whether the present spec has a canary that it has not passed, and a pause or a freeze hides how far that is.

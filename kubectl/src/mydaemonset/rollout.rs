@@ -16,7 +16,7 @@ use super::diff::diff;
 use super::edit::{self, Edit};
 use super::history::{self, Replaced, Revision};
 use super::object::{Object, parse_name};
-use super::progress::{paused, progress};
+use super::progress::{Progress, paused, progress};
 use super::view;
 use crate::connection::{Connection, Failure};
 use crate::flags::natural;
@@ -155,7 +155,7 @@ impl Verb {
                 resume.write.each(on).await
             }
             Self::Partition(partition) => {
-                let object = cluster::get(connection, &named(&partition.name)?).await?;
+                let object = cluster::get(connection, &parse_name(&partition.name)?).await?;
                 let edit = edit::partition(&object, partition.nodes)?;
                 partition.how.apply(connection, &object, &edit).await?;
                 Ok(0)
@@ -177,9 +177,9 @@ impl Status {
     }
 
     async fn follow(&self, connection: &Connection) -> Result<u8, Failure> {
-        let name = named(&self.name)?;
+        let name = parse_name(&self.name)?;
         let first = cluster::get(connection, &name).await?;
-        let mut said = Said::default();
+        let mut said = None;
         let is_done = self.say(connection, &first, &mut said).await?;
         if is_done || !self.watch {
             return Ok(0);
@@ -211,7 +211,7 @@ impl Status {
         &self,
         connection: &Connection,
         object: &Object,
-        said: &mut Said,
+        said: &mut Option<Progress>,
     ) -> Result<bool, Failure> {
         let mut running = None;
         if self.revision > 0 {
@@ -224,21 +224,16 @@ impl Status {
             running = newest.map(|revision| revision.number);
         }
         let progress = progress(object, self.revision, running)?;
-        if said.text != progress.text {
+        let before = said.as_ref();
+        if before.is_none_or(|it| it.text != progress.text) {
             writeln!(io::stdout(), "{}", harmless(&progress.text))?;
         }
-        if let Some(note) = progress
-            .note
-            .as_ref()
-            .filter(|_| said.note != progress.note)
+        if let Some(note) = &progress.note
+            && before.is_none_or(|it| it.note != progress.note)
         {
             writeln!(io::stderr(), "{}", harmless(note))?;
         }
-        *said = Said {
-            text: progress.text,
-            note: progress.note,
-        };
-        Ok(progress.is_done)
+        Ok(said.insert(progress).is_done)
     }
 }
 
@@ -253,16 +248,9 @@ pub(super) async fn follow(connection: &Connection, name: &str) -> Result<u8, Fa
     status.run(connection).await
 }
 
-/// What was printed last.
-#[derive(Default)]
-struct Said {
-    text: String,
-    note: Option<String>,
-}
-
 impl History {
     async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        let object = cluster::get(connection, &named(&self.name)?).await?;
+        let object = cluster::get(connection, &parse_name(&self.name)?).await?;
         let revisions = cluster::revisions(connection, &object).await?;
         let mut out = io::stdout();
         let name = full_name(&object.name);
@@ -308,11 +296,6 @@ impl History {
     }
 }
 
-/// The name in an argument.
-pub(super) fn named(argument: &str) -> Result<String, Failure> {
-    Ok(parse_name(argument)?)
-}
-
 /// kubectl's warning before it changes an object by hand that is kept in a file.
 fn applied_before(name: &str) -> String {
     format!(
@@ -334,7 +317,7 @@ impl Change {
         edit: impl Fn(&Object) -> Result<Edit, String>,
     ) -> Result<u8, Failure> {
         let change = async |name: &str| {
-            let object = cluster::get(connection, &named(name)?).await?;
+            let object = cluster::get(connection, &parse_name(name)?).await?;
             let edit = edit(&object)?;
             self.how.apply(connection, &object, &edit).await
         };
@@ -365,7 +348,7 @@ pub(super) fn reported(result: Result<(), Failure>) -> Result<u8, Failure> {
 
 impl Undo {
     async fn undo(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
-        let (name, mut attempt, mut warned) = (named(name)?, 1, None);
+        let (name, mut attempt, mut warned) = (parse_name(name)?, 1, None);
         loop {
             let object = cluster::get(connection, &name).await?;
             let revisions = cluster::revisions(connection, &object).await?;
@@ -427,7 +410,7 @@ impl Undo {
 
 impl Resume {
     async fn resume(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
-        let object = cluster::get(connection, &named(name)?).await?;
+        let object = cluster::get(connection, &parse_name(name)?).await?;
         let edit = edit::resume(&object)?;
         let how = &self.write.how;
         if edit::resumed(&object).is_some() && how.dry_run == DryRun::None {

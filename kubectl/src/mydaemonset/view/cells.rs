@@ -11,7 +11,7 @@ use my_operator_mydaemonset::why::{Seen, Wait, why};
 use crate::mydaemonset::starting::NOT_READY;
 use crate::terminal::Style;
 
-/// The state of a node.
+/// The state of a node, in the order in which they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cell {
     /// An available pod of the newest revision and no other.
@@ -33,18 +33,6 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// All of them, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::New,
-        Self::Old,
-        Self::Starting,
-        Self::Failed,
-        Self::Held,
-        Self::Cordoned,
-        Self::Maintenance,
-        Self::Down,
-    ];
-
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::New => "new",

@@ -6,12 +6,9 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::cells::{Cell, NodeCell};
 use super::line::{Line, fit, wrap};
+use crate::mydaemonset::list;
 use crate::mydaemonset::object::{Object, UNOBSERVED};
 use crate::terminal::Style;
-use my_operator_mydaemonset::status::{
-    AUTO_PAUSED, COMPLETE, DEGRADED, INVALID, NO_ELIGIBLE_NODES, ROLLED_BACK, ROLLING_BACK,
-    UNAVAILABLE, WAITING_FOR_APPROVAL,
-};
 
 /// The width of a frame that does not go to a terminal.
 const DEFAULT_WIDTH: usize = 120;
@@ -80,7 +77,7 @@ pub(crate) fn header(object: &Object, page: Page) -> Vec<Line> {
         field("Revision:", &revision),
         Line::default()
             .padded("State:", 11)
-            .styled(state, state_style(state)),
+            .styled(state, list::style(state)),
     ];
     let wrapped = wrap(
         object.reason(),
@@ -100,15 +97,6 @@ pub(crate) fn lost(lost: &str, page: Page) -> Vec<Line> {
     lines
         .map(|line| Line::default().styled(&line, Some(Style::Warning)))
         .collect()
-}
-
-fn state_style(state: &str) -> Option<Style> {
-    match state {
-        COMPLETE => Some(Style::Good),
-        AUTO_PAUSED | DEGRADED | INVALID | NO_ELIGIBLE_NODES | ROLLED_BACK => Some(Style::Bad),
-        ROLLING_BACK | UNAVAILABLE | UNOBSERVED | WAITING_FOR_APPROVAL => Some(Style::Warning),
-        _ => None,
-    }
 }
 
 /// The nodes: each with its name if they fit and no groups are wanted, else each as a cell, else as counts for each group.
@@ -215,31 +203,20 @@ fn packed(cells: &[NodeCell], page: Page) -> Option<Vec<Line>> {
 }
 
 /// How many nodes are in each state.
-#[derive(Clone, Copy, Default)]
-struct Counts([usize; Cell::ALL.len()]);
+type Counts = BTreeMap<Cell, usize>;
 
-impl Counts {
-    fn add(&mut self, cell: Cell) {
-        for (count, of) in self.0.iter_mut().zip(Cell::ALL) {
-            *count += usize::from(of == cell);
-        }
+fn counts(cells: impl IntoIterator<Item = Cell>) -> Counts {
+    let mut counts = Counts::new();
+    for cell in cells {
+        *counts.entry(cell).or_default() += 1;
     }
+    counts
+}
 
-    fn of(cells: impl IntoIterator<Item = Cell>) -> Self {
-        let mut counts = Self::default();
-        cells.into_iter().for_each(|cell| counts.add(cell));
-        counts
-    }
-
-    /// Nodes that need a look.
-    fn trouble(&self) -> usize {
-        let pairs = self.0.iter().zip(Cell::ALL);
-        let troubles = [Cell::Failed, Cell::Down, Cell::Starting];
-        pairs
-            .filter(|(_, cell)| troubles.contains(cell))
-            .map(|(count, _)| count)
-            .sum()
-    }
+/// Nodes that need a look.
+fn trouble(counts: &Counts) -> usize {
+    let troubles = [Cell::Failed, Cell::Down, Cell::Starting];
+    troubles.iter().filter_map(|cell| counts.get(cell)).sum()
 }
 
 /// A line of counts for each group. Where there are too many groups, those with trouble come first.
@@ -248,39 +225,31 @@ fn counted(cells: &[NodeCell], page: Page) -> Vec<Line> {
     let indent = group_width(&groups);
     let mut rows: Vec<(&str, Counts)> = groups
         .into_iter()
-        .map(|(group, cells)| (group, Counts::of(cells)))
+        .map(|(group, cells)| (group, counts(cells)))
         .collect();
     let mut rest = Vec::new();
     if rows.len() > page.lines {
-        rows.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.trouble()));
+        rows.sort_by_key(|(_, counts)| std::cmp::Reverse(trouble(counts)));
         rest = rows.split_off(page.lines.saturating_sub(1));
         rows.sort_by_key(|(group, _)| *group);
     }
-    let widths: Vec<usize> = Cell::ALL
-        .iter()
-        .enumerate()
-        .map(|(i, _)| {
-            let counts = rows.iter().map(|(_, counts)| counts.0[i]);
-            let widest = counts.max().filter(|count| *count > 0);
-            widest.map_or(0, |widest| widest.to_string().len())
+    let mut widths: BTreeMap<Cell, usize> = BTreeMap::new();
+    for (cell, count) in rows.iter().flat_map(|(_, counts)| counts) {
+        let width = widths.entry(*cell).or_default();
+        *width = count.to_string().len().max(*width);
+    }
+    let row = |(group, counts): &(&str, Counts)| {
+        let first = group_label(group, indent);
+        widths.iter().fold(first, |line, (cell, width)| {
+            let count = counts.get(cell).copied().unwrap_or_default();
+            let style = cell.style().filter(|_| count > 0);
+            let text = format!("{count:>width$} {}", cell.word());
+            line.styled(&text, style).plain("  ")
         })
-        .collect();
-    let mut lines: Vec<Line> = rows
-        .iter()
-        .map(|(group, counts)| {
-            let cells = Cell::ALL.into_iter().zip(counts.0).zip(&widths);
-            cells.filter(|(_, width)| **width > 0).fold(
-                group_label(group, indent),
-                |line, ((cell, count), width)| {
-                    let style = cell.style().filter(|_| count > 0);
-                    let text = format!("{count:>width$} {}", cell.word());
-                    line.styled(&text, style).plain("  ")
-                },
-            )
-        })
-        .collect();
+    };
+    let mut lines: Vec<Line> = rows.iter().map(row).collect();
     if !rest.is_empty() {
-        let nodes: usize = rest.iter().flat_map(|(_, counts)| counts.0).sum();
+        let nodes: usize = rest.iter().flat_map(|(_, counts)| counts.values()).sum();
         lines.push(Line::new(&format!(
             "and {} more groups with {nodes} nodes",
             rest.len()
@@ -291,28 +260,23 @@ fn counted(cells: &[NodeCell], page: Page) -> Vec<Line> {
 
 /// What the symbols mean, and how many nodes there are of each.
 fn legend(cells: &[NodeCell], page: Page) -> Line {
-    let counts = Counts::of(cells.iter().map(|node| node.cell));
     let nodes = match cells.len() {
         1 => "1 node: ".to_owned(),
         nodes => format!("{nodes} nodes: "),
     };
-    let shown = Cell::ALL.into_iter().zip(counts.0);
-    let shown = shown.filter(|(_, count)| *count > 0);
-    shown
-        .enumerate()
-        .fold(Line::new(&nodes), |line, (i, (cell, count))| {
-            let line = line.plain(if i == 0 { "" } else { "  " });
-            mark(line, cell, page).plain(&format!(" {count} {}", cell.word()))
-        })
+    let counts = counts(cells.iter().map(|node| node.cell));
+    let shown = counts.into_iter().enumerate();
+    shown.fold(Line::new(&nodes), |line, (i, (cell, count))| {
+        let line = line.plain(if i == 0 { "" } else { "  " });
+        mark(line, cell, page).plain(&format!(" {count} {}", cell.word()))
+    })
 }
 
 /// The same in one line, for output that is not a terminal.
 pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
     let state = object.status.state.as_deref().unwrap_or(UNOBSERVED);
-    let counts = Counts::of(cells.iter().map(|node| node.cell));
-    let shown = Cell::ALL.into_iter().zip(counts.0);
-    let texts: Vec<String> = shown
-        .filter(|(_, count)| *count > 0)
+    let counts = counts(cells.iter().map(|node| node.cell)).into_iter();
+    let texts: Vec<String> = counts
         .map(|(cell, count)| format!("{count} {}", cell.word()))
         .collect();
     let nodes = if texts.is_empty() {
@@ -474,7 +438,16 @@ mod tests {
     fn no_line_is_wider_than_the_terminal() {
         let hostile = "\u{1b}[2J\u{1b}[31mevil\r\nname\u{202e}日本語日本語日本語日本語日本語日本語"
             .to_owned();
-        let mut cells = cells(40, 7, |i| Cell::ALL[i % 7]);
+        let seven = [
+            Cell::New,
+            Cell::Old,
+            Cell::Starting,
+            Cell::Failed,
+            Cell::Held,
+            Cell::Cordoned,
+            Cell::Maintenance,
+        ];
+        let mut cells = cells(40, 7, |i| seven[i % 7]);
         cells[3].node.clone_from(&hostile);
         cells[5].group.clone_from(&hostile);
         let shown = [Cell::Failed, Cell::Starting].map(|cell| ShownPod {
