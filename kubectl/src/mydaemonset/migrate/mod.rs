@@ -80,19 +80,17 @@ fn parse(argument: &str) -> Result<(Direction, String), String> {
 impl Migrate {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
         let (direction, name) = parse(&self.object)?;
-        let run = Run {
-            requests: Requests {
-                connection,
-                name: &name,
-                direction,
-            },
+        let run = Requests {
+            connection,
+            name: &name,
+            direction,
         };
         let only_plan = self.plan || self.dry_run != DryRun::None;
         if !only_plan && self.output.is_some() {
             let text = "-o prints the manifests of a plan: add --plan";
             return Err(text.into());
         }
-        let state = run.requests.observe().await?;
+        let state = run.observe().await?;
         let step = next(direction, &state)?;
         if state.ours.is_none() && step == Step::Follow {
             return Err(format!(
@@ -133,27 +131,19 @@ impl Migrate {
     }
 }
 
-/// A migration of one name.
-struct Run<'a> {
-    requests: Requests<'a>,
-}
-
-impl Run<'_> {
+impl Requests<'_> {
     /// Prints what would be done.
     async fn plan(&self, state: &State, how: &Migrate) -> Result<(), Failure> {
-        let direction = self.requests.direction;
-        let missing = self
-            .requests
-            .missing_rights(plan::rights(direction))
-            .await?;
+        let direction = self.direction;
+        let missing = self.missing_rights(plan::rights(direction)).await?;
         if !missing.is_empty() {
-            let namespace = &self.requests.connection.namespace;
+            let namespace = &self.connection.namespace;
             let missing = missing.join(", ");
             return Err(
                 format!("you have no right in the namespace {namespace:?} to: {missing}").into(),
             );
         }
-        let name = self.requests.name;
+        let name = self.name;
         let (source, target) = (direction.source(), direction.target());
         let Some(live) = state.live(source) else {
             let text = "only the end of the migration is left";
@@ -173,12 +163,12 @@ impl Run<'_> {
         // Nothing is touched unless the API server takes the new object.
         let is_judged = !how.plan && how.dry_run != DryRun::Client;
         if is_judged && state.live(target).is_none() {
-            self.requests.is_understood().await?;
+            self.is_understood().await?;
             let object = match direction {
                 Direction::Forward => held(live, name)?,
                 Direction::Back => translation.object.clone(),
             };
-            self.requests.create(target, &object, true).await?;
+            self.create(target, &object, true).await?;
         }
         let mut out = io::stdout();
         if let Some(format) = &how.output {
@@ -205,10 +195,10 @@ impl Run<'_> {
         let mut waiting: Option<(String, Instant)> = None;
         let mut is_begun = false;
         loop {
-            let observed = self.requests.observe().await;
+            let observed = self.observe().await;
             let taken = match observed {
                 Ok(state) => {
-                    let direction = self.requests.direction;
+                    let direction = self.direction;
                     let ours = state.ours.as_ref();
                     let is_turned = ours.is_some_and(|ours| ours.goes_against(direction));
                     // The way there ends without the annotation, the way back without the object.
@@ -257,7 +247,7 @@ impl Run<'_> {
         state: &State,
         waiting: &mut Option<(String, Instant)>,
     ) -> Result<Option<Duration>, Failure> {
-        let step = next(self.requests.direction, state)?;
+        let step = next(self.direction, state)?;
         match &step {
             Step::Follow => return Ok(None),
             Step::Wait(text) => {
@@ -271,24 +261,24 @@ impl Run<'_> {
             }
             _ => *waiting = None,
         }
-        let done = self.requests.act(&step, state).await?;
+        let done = self.act(&step, state).await?;
         writeln!(io::stdout(), "{}", harmless(&done))?;
         Ok(Some(Duration::ZERO))
     }
 
     /// Follows the roll-out, or says how.
     async fn follow(&self) -> Result<u8, Failure> {
-        let (connection, name) = (self.requests.connection, self.requests.name);
+        let (connection, name) = (self.connection, self.name);
         let namespace = harmless(&connection.namespace);
         let mut out = io::stdout();
-        if self.requests.direction == Direction::Back {
+        if self.direction == Direction::Back {
             writeln!(
                 out,
                 "Follow its roll-out with: kubectl rollout status daemonset/{name} -n {namespace}\nMigrate it again with: kubectl mydaemonset migrate daemonset/{name} -n {namespace}"
             )?;
             return Ok(0);
         }
-        let ours = self.requests.stored(Side::Ours).await?.unwrap_or_default();
+        let ours = self.stored(Side::Ours).await?.unwrap_or_default();
         // kubectl's verb refuses to follow that strategy.
         let is_on_delete = ours["spec"]["updateStrategy"]["type"] == "OnDelete";
         let code = if is_on_delete {

@@ -28,14 +28,13 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// How many old revisions a `MyDaemonSet` keeps: at least, and at most.
 const HISTORY: (i64, i64) = (1, 100);
-/// Labels and annotations of tools that deploy manifests, and of the API server. The object of the other kind is not theirs.
-const FOREIGN: [&str; 6] = [
-    MANAGED_BY,
-    LAST_APPLIED,
-    TEMPLATE_GENERATION,
-    "argocd.argoproj.io/",
-    "meta.helm.sh/",
-    "toolkit.fluxcd.io/",
+/// Labels and annotations of the API server and of a client. The object of the other kind is not theirs,
+const FOREIGN: [&str; 3] = [MANAGED_BY, LAST_APPLIED, TEMPLATE_GENERATION];
+/// nor that of these tools, which deploy manifests.
+const TOOLS: [(&str, &str); 3] = [
+    ("argocd.argoproj.io/", "Argo CD"),
+    ("meta.helm.sh/", "Helm"),
+    ("toolkit.fluxcd.io/", "Flux"),
 ];
 
 /// A manifest, and what is different in it.
@@ -81,13 +80,8 @@ pub(super) fn deployed_by(object: &Value) -> Option<&'static str> {
         let mut keys = keys.into_iter().flatten().flat_map(Map::keys);
         keys.any(|key| key.contains(prefix))
     };
-    [
-        ("argocd.argoproj.io/", "Argo CD"),
-        ("meta.helm.sh/", "Helm"),
-        ("toolkit.fluxcd.io/", "Flux"),
-    ]
-    .into_iter()
-    .find_map(|(prefix, tool)| has(prefix).then_some(tool))
+    let mut tools = TOOLS.into_iter();
+    tools.find_map(|(prefix, tool)| has(prefix).then_some(tool))
 }
 
 /// The `MyDaemonSet` in place of a `DaemonSet`.
@@ -121,13 +115,7 @@ pub(super) fn to_ours(daemon_set: &Value) -> Result<Translation, String> {
     ours["updateStrategy"] = match text(&strategy["type"]) {
         "OnDelete" => json!({"type": "OnDelete"}),
         "" | "RollingUpdate" => {
-            let mut rolling = Map::new();
-            for field in ["maxUnavailable", "maxSurge"] {
-                if let Some(value) = strategy["rollingUpdate"].get(field) {
-                    rolling.insert(field.to_owned(), value.clone());
-                }
-            }
-            json!({"type": "RollingUpdate", "rollingUpdate": rolling})
+            json!({"type": "RollingUpdate", "rollingUpdate": limits(strategy)})
         }
         other => {
             return Err(format!(
@@ -229,13 +217,7 @@ fn put_image(
     changes.push(format!(
         "spec.image moves to the container {APP:?} of the template"
     ));
-    let before =
-        before.and_then(|before| before["spec"]["template"]["spec"]["containers"].as_array());
-    let names: Vec<&str> = before
-        .into_iter()
-        .flatten()
-        .map(|container| text(&container["name"]))
-        .collect();
+    let names = before.map_or(Vec::new(), |before| names(&before["spec"]["template"]));
     if let Some(first) = names.first().filter(|_| !names.contains(&APP)) {
         changes.push(format!("the container {APP:?} is named {first:?} again"));
         containers::rename(template, APP, first);
@@ -296,19 +278,31 @@ fn strategy_back(ours: &Value, spec: &MyDaemonSetSpec, changes: &mut Vec<String>
                 .to_owned(),
         );
     }
-    let given = &ours["spec"]["updateStrategy"]["rollingUpdate"];
-    let mut rolling = Map::new();
-    for field in ["maxUnavailable", "maxSurge"] {
-        if let Some(value) = given.get(field).filter(|value| !value.is_null()) {
-            rolling.insert(field.to_owned(), value.clone());
-        }
-    }
+    let mut rolling = limits(&ours["spec"]["updateStrategy"]);
     let surges = rolling.get("maxSurge").is_some_and(|it| !is_zero(it));
     if surges && rolling.get("maxUnavailable").is_none_or(|it| !is_zero(it)) {
         changes.push("spec.updateStrategy.rollingUpdate.maxUnavailable becomes 0: a DaemonSet has either this or maxSurge".to_owned());
         rolling.insert("maxUnavailable".to_owned(), 0.into());
     }
     json!({"type": "RollingUpdate", "rollingUpdate": rolling})
+}
+
+/// The limits of a roll-out that both kinds have.
+fn limits(strategy: &Value) -> Map<String, Value> {
+    let mut limits = fields(&strategy["rollingUpdate"]);
+    limits.retain(|field, value| {
+        ["maxUnavailable", "maxSurge"].contains(&field.as_str()) && !value.is_null()
+    });
+    limits
+}
+
+/// The names of the containers of a template.
+fn names(template: &Value) -> Vec<&str> {
+    let containers = template["spec"]["containers"].as_array();
+    let containers = containers.into_iter().flatten();
+    containers
+        .map(|container| text(&container["name"]))
+        .collect()
 }
 
 fn is_zero(amount: &Value) -> bool {
@@ -354,16 +348,11 @@ fn clean_template(template: &mut Value, changes: &mut Vec<String>) {
 
 /// Gives the main container the name `app`, and takes its image out of the template.
 fn lift_image(template: &mut Value, changes: &mut Vec<String>) -> Result<Value, String> {
-    let containers = template["spec"]["containers"].as_array();
-    let names: Vec<String> = containers
-        .into_iter()
-        .flatten()
-        .map(|container| text(&container["name"]).to_owned())
-        .collect();
-    let Some(first) = names.first() else {
+    let names = names(template);
+    let Some(first) = names.first().map(ToString::to_string) else {
         return Err("spec.template has no container".to_owned());
     };
-    let at = names.iter().position(|name| name == APP);
+    let at = names.iter().position(|name| *name == APP);
     if at.is_none() {
         let inits = template["spec"]["initContainers"].as_array();
         if inits.into_iter().flatten().any(|it| it["name"] == APP) {
@@ -374,7 +363,7 @@ fn lift_image(template: &mut Value, changes: &mut Vec<String>) -> Result<Value, 
         changes.push(format!(
             "the container {first:?} is renamed to {APP:?}, the one of spec.image: dashboards, alerts and kubectl logs -c need the new name"
         ));
-        containers::rename(template, first, APP);
+        containers::rename(template, &first, APP);
     }
     let container = &mut template["spec"]["containers"][at.unwrap_or_default()];
     let image = container
@@ -393,7 +382,8 @@ fn strip_foreign(metadata: &mut Value, changes: &mut Vec<String>) {
             continue;
         };
         entries.retain(|key, _| {
-            let is_foreign = FOREIGN.iter().any(|prefix| key.contains(prefix));
+            let mut foreign = FOREIGN.into_iter().chain(TOOLS.map(|(prefix, _)| prefix));
+            let is_foreign = foreign.any(|prefix| key.contains(prefix));
             if is_foreign {
                 dropped.insert(key.clone());
             }

@@ -35,7 +35,7 @@ use crate::terminal::{Colour, obeys_sequences, size};
 
 /// The pause between two frames.
 const FRAME: Duration = Duration::from_millis(200);
-/// The same as a multiple of the time that a frame took, if that is longer.
+/// The same as a multiple of the time that a frame took, if that is longer, but no longer than [`REFRESH`].
 const REST: u32 = 20;
 /// Events are read for this long before a frame,
 const BURST: Duration = Duration::from_millis(20);
@@ -333,7 +333,7 @@ async fn watch(
                 let cells = state.cells(&object, label, Utc::now());
                 draw(output, &object, state.lost.as_deref(), &cells, &last_lines.pods, !state.no_nodes, label.is_some())?;
                 // However many nodes there are, frames take a small part of a core.
-                frames.reset_after(FRAME.max(drawn.elapsed() * REST));
+                frames.reset_after((drawn.elapsed() * REST).clamp(FRAME, REFRESH));
                 // They are read again when these change.
                 let of: Vec<Noted> = cells.iter().filter_map(|it| it.pod.clone()).collect();
                 if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
