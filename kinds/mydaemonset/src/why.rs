@@ -84,10 +84,7 @@ pub fn why(seen: &Seen<'_>, now: DateTime<Utc>, of_node: impl FnMut(Wait<'_>)) {
     let spec = back.as_ref().unwrap_or(&written);
     let known = known(&stored, |revision| revision.placement.clone());
     let nodes = seen.nodes(uid);
-    let mut state = RolloutState::new(&spec.hash);
-    for (name, on_node) in &nodes {
-        state.put(name, on_node.clone());
-    }
+    let mut state = RolloutState::of(&spec.hash, &nodes);
     let current = current_revision(status, &state, &known, &spec.hash);
     let revisions = Revisions {
         stored: status.update_revision.as_ref() == Some(&written.hash),

@@ -3,55 +3,31 @@
 //! What a probe last answered is only in an Event, which lives for an hour and has to be searched for among all of the
 //! namespace: `kubectl describe pod` shows it.
 
-use std::fmt;
-
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
+use my_operator_mydaemonset::cause::Cause;
 
 /// What is said of a pod of which no more is known.
 pub(super) const NOT_READY: &str = "not Ready";
 
 /// What the pod waits for, in a few words.
 pub(super) fn reason(pod: &Pod) -> String {
-    wait(pod).map_or_else(|| NOT_READY.to_owned(), |wait| wait.to_string())
+    wait(pod).map_or_else(|| NOT_READY.to_owned(), |(_, text)| text)
 }
 
 /// What a pod that is not Ready waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// A container that does not run yet: the kubelet's word for it, such as `ContainerCreating`.
-    Container(String),
-    /// The end of this init container.
-    Init(String),
-    /// The startup probe of this container.
-    StartupProbe(String),
-    /// The readiness probe of this container.
-    ReadinessProbe(String),
-    /// What the message of the condition Ready says, as for a readiness gate.
-    Ready(String),
-    /// Any report of its kubelet.
-    Kubelet,
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Container(reason) => f.write_str(reason),
-            Self::Init(name) => write!(f, "init container {name} runs"),
-            Self::StartupProbe(name) => write!(f, "{NOT_READY}: startup probe of {name}"),
-            Self::ReadinessProbe(name) => write!(f, "{NOT_READY}: readiness probe of {name}"),
-            Self::Ready(message) => write!(f, "{NOT_READY}: {message}"),
-            Self::Kubelet => write!(f, "{NOT_READY}: its kubelet has reported nothing"),
-        }
-    }
-}
+type Wait = (Cause, String);
 
 /// What the pod waits for first. `None` for an incomplete pod.
 pub(super) fn wait(pod: &Pod) -> Option<Wait> {
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
+    let kubelet = || {
+        let text = format!("{NOT_READY}: its kubelet has reported nothing");
+        (Cause::NotStarted, text)
+    };
     let wait = of_init_containers(spec, status)
         .or_else(|| of_containers(spec, status))
-        .or_else(|| of_ready(status));
-    Some(wait.unwrap_or(Wait::Kubelet))
+        .or_else(|| of_ready(spec, status));
+    Some(wait.unwrap_or_else(kubelet))
 }
 
 /// Init containers run one after the other, and before the others.
@@ -64,12 +40,10 @@ fn of_init_containers(spec: &PodSpec, status: &PodStatus) -> Option<Wait> {
         if is_sidecar {
             return waits(status).or_else(|| probe(container, status));
         }
-        let runs = status
-            .state
-            .as_ref()
-            .is_some_and(|state| state.running.is_some());
-        let runs = runs.then(|| Wait::Init(status.name.clone()));
-        waits(status).or(runs)
+        let state = status.state.as_ref();
+        let runs = state.is_some_and(|state| state.running.is_some());
+        let text = format!("init container {} runs", status.name);
+        waits(status).or(runs.then_some((Cause::InitContainer, text)))
     })
 }
 
@@ -81,29 +55,41 @@ fn of_containers(spec: &PodSpec, status: &PodStatus) -> Option<Wait> {
     })
 }
 
-/// The kubelet's word for what the container waits for.
+/// The kubelet's word for what the container waits for, such as `ContainerCreating`.
 fn waits(status: &ContainerStatus) -> Option<Wait> {
-    let waiting = status.state.as_ref()?.waiting.as_ref()?;
-    waiting.reason.clone().map(Wait::Container)
+    let word = status.state.as_ref()?.waiting.as_ref()?.reason.clone()?;
+    let cause = match Cause::of_trouble(&word) {
+        Cause::Undetermined => Cause::Starting,
+        cause => cause,
+    };
+    Some((cause, word))
 }
 
 /// The probe that a running container has not passed.
 fn probe(container: Option<&Container>, status: &ContainerStatus) -> Option<Wait> {
-    let name = status.name.clone();
     let container = container.filter(|_| !status.ready)?;
-    if container.startup_probe.is_some() && status.started != Some(true) {
-        return Some(Wait::StartupProbe(name));
-    }
-    let has_probe = container.readiness_probe.is_some();
-    has_probe.then_some(Wait::ReadinessProbe(name))
+    let (cause, probe) = if container.startup_probe.is_some() && status.started != Some(true) {
+        (Cause::StartupProbe, "startup")
+    } else {
+        container.readiness_probe.as_ref()?;
+        (Cause::ReadinessProbe, "readiness")
+    };
+    let text = format!("{NOT_READY}: {probe} probe of {}", status.name);
+    Some((cause, text))
 }
 
 /// The message of the condition, as for a readiness gate.
-fn of_ready(status: &PodStatus) -> Option<Wait> {
+fn of_ready(spec: &PodSpec, status: &PodStatus) -> Option<Wait> {
     let mut conditions = status.conditions.iter().flatten();
     let ready = conditions.find(|condition| condition.type_ == "Ready")?;
-    let message = ready.message.clone().filter(|message| !message.is_empty());
-    message.map(Wait::Ready)
+    let message = ready
+        .message
+        .as_ref()
+        .filter(|message| !message.is_empty())?;
+    let mut gates = spec.readiness_gates.iter().flatten();
+    let gate = gates.next().map(|_| Cause::ReadinessGate);
+    let cause = gate.unwrap_or(Cause::Undetermined);
+    Some((cause, format!("{NOT_READY}: {message}")))
 }
 
 #[cfg(test)]

@@ -183,6 +183,21 @@ impl RolloutState {
         }
     }
 
+    /// The state of these nodes, which are judged with the first decision.
+    pub(crate) fn of(update: &str, nodes: &BTreeMap<Arc<str>, OnNode>) -> Self {
+        let entries = nodes.iter().map(|(name, on_node)| {
+            let entry = Entry {
+                on_node: on_node.clone(),
+                verdict: Verdict::default(),
+            };
+            (name.clone(), entry)
+        });
+        Self {
+            entries: entries.collect(),
+            ..Self::new(update)
+        }
+    }
+
     /// Whether the state is for that revision. Each revision has its own placement, and nodes
     /// without a pod that must not have one are not kept.
     pub(crate) fn is_for(&self, update: &str) -> bool {

@@ -8,7 +8,7 @@ use my_operator_mydaemonset::cause::Cause;
 use super::facts::{PodFacts, Warning};
 use super::reason::Reason;
 use crate::mydaemonset::failing::statuses;
-use crate::mydaemonset::starting::{self, Wait};
+use crate::mydaemonset::starting;
 
 /// A pod that is deleted may outlive its grace period by so much: the clocks differ, and its kubelet has to report.
 const LATE: TimeDelta = TimeDelta::seconds(30);
@@ -157,35 +157,34 @@ fn last_end(pod: &Pod) -> Option<String> {
 
 /// Of a pod with which nothing is wrong that the operator knows.
 fn waiting(pod: &Pod, warnings: &[Warning]) -> Reason {
-    let Some(wait) = starting::wait(pod) else {
-        return Reason::new(Cause::NotStarted, "", None);
-    };
-    let is_created = !matches!(wait, Wait::Container(_) | Wait::Kubelet);
-    if let Some(reason) = creation(warnings).filter(|_| !is_created) {
+    let (cause, text) = starting::wait(pod).unwrap_or((Cause::NotStarted, String::new()));
+    // Until a container is created, its volumes and the sandbox may be missing.
+    if !text.is_empty()
+        && !has_containers(cause)
+        && let Some(reason) = creation(warnings)
+    {
         return reason;
     }
-    let has_gates = pod
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.readiness_gates.iter().flatten().next().is_some());
-    let cause = match &wait {
-        Wait::Container(word) => match Cause::of_trouble(word) {
-            Cause::Undetermined => Cause::Starting,
-            cause => return known(cause, pod),
-        },
-        Wait::Init(_) => Cause::InitContainer,
-        Wait::StartupProbe(_) => Cause::StartupProbe,
-        Wait::ReadinessProbe(_) => Cause::ReadinessProbe,
-        Wait::Ready(_) if has_gates => Cause::ReadinessGate,
-        Wait::Ready(_) => Cause::Undetermined,
-        Wait::Kubelet => Cause::NotStarted,
-    };
     let answer = match cause {
         Cause::StartupProbe => probed(warnings, "Startup"),
         Cause::ReadinessProbe => probed(warnings, "Readiness"),
-        _ => None,
+        Cause::Starting | Cause::NotStarted => None,
+        cause if has_containers(cause) => None,
+        cause => return known(cause, pod),
     };
-    Reason::new(cause, answer.unwrap_or(&wait.to_string()), None)
+    Reason::new(cause, answer.unwrap_or(&text), None)
+}
+
+/// Whether a pod that waits for that has containers.
+fn has_containers(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::InitContainer
+            | Cause::StartupProbe
+            | Cause::ReadinessProbe
+            | Cause::ReadinessGate
+            | Cause::Undetermined
+    )
 }
 
 /// The latest of the Events with such a reason.
