@@ -421,6 +421,8 @@ fn draw(
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
+
     use super::*;
 
     fn names(watched: &Watched<u32>) -> Vec<(&str, u32)> {
@@ -448,6 +450,22 @@ mod tests {
         assert!(!apply(&mut watched, watcher::Event::Apply(("c", 3))));
         apply(&mut watched, watcher::Event::Delete(("b", 2)));
         assert_eq!(names(&watched), [("c", 3)]);
+    }
+
+    #[test]
+    fn a_watch_without_a_right_ends_nothing_and_is_new_once() {
+        let answer = |code| {
+            let status = Status {
+                code,
+                ..Status::default()
+            };
+            Err(Failure::Server(Box::new(status)))
+        };
+        let mut is_missing = false;
+        assert!(without(answer(401), &mut is_missing).is_err() && !is_missing);
+        assert!(matches!(without(answer(403), &mut is_missing), Ok(true)));
+        assert!(matches!(without(answer(403), &mut is_missing), Ok(false)));
+        assert!(matches!(without(Ok(true), &mut is_missing), Ok(true)) && is_missing);
     }
 
     #[test]
