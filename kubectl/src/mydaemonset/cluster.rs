@@ -132,12 +132,17 @@ pub(super) async fn patch(
     patch: &Patch<Value>,
     dry_run: bool,
 ) -> Result<DynamicObject, Failure> {
-    let params = PatchParams {
-        dry_run,
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let params = patching(dry_run);
     let (api, name) = (within(connection, &object.namespace), &object.name);
     let patched = api.patch(name, &params, patch);
     connection.answer(patched).await
+}
+
+/// How a patch is sent, or tried out only.
+pub(super) fn patching(dry_run: bool) -> PatchParams {
+    PatchParams {
+        dry_run,
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
 }

@@ -31,16 +31,9 @@ pub(super) struct Freeze {
     no_creates: bool,
 }
 
-/// The roll-outs go on.
-#[derive(Args, Debug)]
-pub(super) struct Thaw {
-    #[command(flatten)]
-    which: Which,
-}
-
 /// The objects, and how long to wait.
 #[derive(Args, Debug)]
-struct Which {
+pub(super) struct Which {
     /// The objects
     #[arg(value_name = "NAME", required_unless_present_any = ["all", "all_namespaces"], conflicts_with_all = ["all", "all_namespaces"])]
     names: Vec<String>,
@@ -68,15 +61,13 @@ impl Freeze {
     }
 }
 
-impl Thaw {
-    pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        self.which.run(connection, None).await
-    }
-}
-
 impl Which {
     /// Sets or removes the annotation of all of them first, so that none waits for another.
-    async fn run(&self, connection: &Connection, value: Option<&str>) -> Result<u8, Failure> {
+    pub(super) async fn run(
+        &self,
+        connection: &Connection,
+        value: Option<&str>,
+    ) -> Result<u8, Failure> {
         let objects = self.find(connection).await?;
         let (mut code, mut annotated) = (0, Vec::new());
         for found in objects {

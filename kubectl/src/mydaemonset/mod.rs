@@ -110,7 +110,7 @@ enum Command {
     /// Have the operator delete no pod that runs; returns when it is certain that none goes any more
     Freeze(freeze::Freeze),
     /// End a freeze
-    Thaw(freeze::Thaw),
+    Thaw(freeze::Which),
 }
 
 impl Arguments {
@@ -122,7 +122,7 @@ impl Arguments {
             Command::Why(why) => why.run(&connection).await,
             Command::Migrate(migrate) => migrate.run(&connection).await,
             Command::Freeze(freeze) => freeze.run(&connection).await,
-            Command::Thaw(thaw) => thaw.run(&connection).await,
+            Command::Thaw(which) => which.run(&connection, None).await,
         }
     }
 }

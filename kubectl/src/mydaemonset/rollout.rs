@@ -30,7 +30,7 @@ const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where `kubectl apply` keeps the file that it applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The verbs of a roll-out.
 #[derive(Subcommand, Debug)]
@@ -155,9 +155,9 @@ impl Verb {
                 resume.write.each(on).await
             }
             Self::Partition(partition) => {
-                let object = cluster::get(connection, &parse_name(&partition.name)?).await?;
-                let edit = edit::partition(&object, partition.nodes)?;
-                partition.how.apply(connection, &object, &edit).await?;
+                let edit = |object: &Object| edit::partition(object, partition.nodes);
+                let how = &partition.how;
+                how.change(connection, &partition.name, edit).await?;
                 Ok(0)
             }
         }
@@ -296,14 +296,6 @@ impl History {
     }
 }
 
-/// kubectl's warning before it changes an object by hand that is kept in a file.
-fn applied_before(name: &str) -> String {
-    format!(
-        "Warning: resource mydaemonsets/{} was previously managed with 'kubectl apply'. Rolling back will not update the {LAST_APPLIED} annotation, which may cause unexpected behavior on future 'kubectl apply' operations. Consider using 'kubectl apply' with your previous configuration file instead.",
-        harmless(name)
-    )
-}
-
 /// The object as kubectl names it.
 pub(super) fn full_name(name: &str) -> String {
     format!("mydaemonset.apps.zhongmingmao.io/{}", harmless(name))
@@ -316,11 +308,7 @@ impl Change {
         connection: &Connection,
         edit: impl Fn(&Object) -> Result<Edit, String>,
     ) -> Result<u8, Failure> {
-        let change = async |name: &str| {
-            let object = cluster::get(connection, &parse_name(name)?).await?;
-            let edit = edit(&object)?;
-            self.how.apply(connection, &object, &edit).await
-        };
+        let change = async |name: &str| self.how.change(connection, name, &edit).await;
         self.each(change).await
     }
 
@@ -352,8 +340,7 @@ impl Undo {
         loop {
             let object = cluster::get(connection, &name).await?;
             let revisions = cluster::revisions(connection, &object).await?;
-            let to = history::target(&revisions, &object, self.to_revision);
-            let to = to?;
+            let to = history::target(&revisions, &object, self.to_revision)?;
             if warned.replace(to.number) != Some(to.number) {
                 self.warn(&object, to)?;
             }
@@ -394,7 +381,12 @@ impl Undo {
         let mut err = io::stderr();
         let mut annotations = object.raw.metadata.annotations.iter().flatten();
         if annotations.any(|(key, _)| key == LAST_APPLIED) {
-            writeln!(err, "{}", applied_before(&object.name))?;
+            // kubectl's words.
+            writeln!(
+                err,
+                "Warning: resource mydaemonsets/{} was previously managed with 'kubectl apply'. Rolling back will not update the {LAST_APPLIED} annotation, which may cause unexpected behavior on future 'kubectl apply' operations. Consider using 'kubectl apply' with your previous configuration file instead.",
+                harmless(&object.name)
+            )?;
         }
         let mut complete = object.complete_revisions();
         if self.to_revision == 0 && complete.all(|hash| hash != to.hash) {
@@ -457,6 +449,17 @@ pub(super) fn confirm(
 }
 
 impl How {
+    /// Makes a change to the object of that name.
+    async fn change(
+        &self,
+        connection: &Connection,
+        name: &str,
+        edit: impl Fn(&Object) -> Result<Edit, String>,
+    ) -> Result<(), Failure> {
+        let object = cluster::get(connection, &parse_name(name)?).await?;
+        self.apply(connection, &object, &edit(&object)?).await
+    }
+
     /// Makes a change, or only tries it out, and prints what happened.
     async fn apply(
         &self,

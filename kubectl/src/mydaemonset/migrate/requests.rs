@@ -8,8 +8,7 @@ use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::PodCondition;
 use kube::Api;
 use kube::api::{
-    DeleteParams, DynamicObject, Object, Patch, PatchParams, PostParams, Preconditions,
-    PropagationPolicy,
+    DeleteParams, DynamicObject, Object, Patch, PostParams, Preconditions, PropagationPolicy,
 };
 use kube::core::ApiResource;
 use my_operator_mydaemonset::names::MIGRATION_ANNOTATION;
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use super::steps::{Change, Controller, Direction, Live, Pod, Side, State, Step, mark, settled};
 use super::translate::{member, selector};
 use crate::connection::{Connection, Failure};
-use crate::mydaemonset::cluster::{FIELD_MANAGER, list, selector as by_name};
+use crate::mydaemonset::cluster::{FIELD_MANAGER, list, patching, selector as by_name};
 use crate::mydaemonset::object;
 
 /// Requests at a time.
@@ -189,7 +188,7 @@ impl Requests<'_> {
         *member(&mut change, &["metadata", "uid"]) = live.uid().into();
         *member(&mut change, &["metadata", "resourceVersion"]) = live.version().into();
         let (api, patch) = (self.api(side), Patch::Merge(change));
-        let params = patching();
+        let params = patching(false);
         let patched = api.patch(self.name, &params, &patch);
         self.connection.answer(patched).await.map(drop)
     }
@@ -215,7 +214,7 @@ impl Requests<'_> {
                     metadata["ownerReferences"] = json!([{"$patch": "delete", "uid": owner}]);
                 }
                 let patch = Patch::Strategic(json!({"metadata": metadata}));
-                let params = patching();
+                let params = patching(false);
                 let patched = pods.patch_metadata(&change.pod, &params, &patch);
                 if_there(connection.answer(patched).await).map(drop)
             }
@@ -350,13 +349,6 @@ fn posting(dry_run: bool) -> PostParams {
     PostParams {
         dry_run,
         field_manager: Some(FIELD_MANAGER.to_owned()),
-    }
-}
-
-fn patching() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
     }
 }
 

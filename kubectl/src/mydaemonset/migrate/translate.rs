@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 use crate::containers;
+use crate::mydaemonset::rollout::LAST_APPLIED;
 
 /// The labels that the operator sets on its pods, and so allows in no template.
 pub(super) const OUR_LABELS: [&str; 3] = [NAME_LABEL, REVISION_LABEL, MANAGED_BY];
@@ -23,8 +24,7 @@ pub(super) const KEPT: &str = "apps.zhongmingmao.io/migrated-from";
 const SELECTED: &str = "apps.zhongmingmao.io/daemonset";
 /// A label's value, and so the name of a `MyDaemonSet`, has no more characters.
 const MAX_NAME: usize = 63;
-/// What `kubectl apply` and the API server write themselves.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// What the API server writes itself.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// How many old revisions a `MyDaemonSet` keeps: at least, and at most.
 const HISTORY: (i64, i64) = (1, 100);

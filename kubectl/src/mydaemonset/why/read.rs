@@ -7,7 +7,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::api::{DynamicObject, ListParams, ObjectMeta};
+use kube::api::{DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::{Api, Resource};
 use my_operator_mydaemonset::revision::RevisionView;
@@ -86,15 +86,7 @@ pub(super) async fn warnings(
 }
 
 /// The object as one value, without `managedFields`.
-fn value(object: DynamicObject) -> Value {
-    let metadata = ObjectMeta {
-        managed_fields: None,
-        ..object.metadata
-    };
-    let mut value = object.data;
-    if let Some(fields) = value.as_object_mut() {
-        let metadata = serde_json::to_value(metadata).unwrap_or_default();
-        fields.insert("metadata".to_owned(), metadata);
-    }
-    value
+fn value(mut object: DynamicObject) -> Value {
+    object.metadata.managed_fields = None;
+    serde_json::to_value(object).unwrap_or_default()
 }
