@@ -130,7 +130,7 @@ fn stops() -> impl Iterator<Item = &'static str> {
 }
 
 /// Whether that is such a reason.
-pub fn is_stop(reason: &str) -> bool {
+pub(crate) fn is_stop(reason: &str) -> bool {
     stops().any(|stop| stop == reason)
 }
 
@@ -463,7 +463,7 @@ pub fn is_frozen(status: &MyDaemonSetStatus) -> bool {
 }
 
 /// What the operator has acknowledged to be frozen.
-pub fn acknowledged(status: &MyDaemonSetStatus) -> Option<Freeze> {
+pub(crate) fn acknowledged(status: &MyDaemonSetStatus) -> Option<Freeze> {
     let known = freeze::of_both(status.freeze.as_deref(), namespace_freeze(status));
     known.filter(|_| is_frozen(status))
 }

@@ -33,7 +33,7 @@ pub enum Eligibility {
 
 impl Eligibility {
     /// Whether a pod belongs on the node, or one that is there stays and counts.
-    pub fn is_in_place(self) -> bool {
+    pub(crate) fn is_in_place(self) -> bool {
         matches!(self, Self::Run | Self::Down | Self::Cordoned)
     }
 }
