@@ -4,8 +4,13 @@ use std::io::IsTerminal;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer as _};
+
+use crate::traces::SpanLayer;
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,11 +56,12 @@ pub fn filter(text: &str) -> anyhow::Result<EnvFilter> {
     filter.with_context(|| format!("{text:?} is not a log filter"))
 }
 
-/// Starts logging. `level` is a [`filter`]: `info`, or `info,fenced_lease=debug,hyper=info`.
+/// Starts logging. `level` is a [`filter`]: `info`, or `info,fenced_lease=debug,hyper=info`. `spans` gets the spans of
+/// [`traces`](crate::traces), none of which are logged.
 ///
 /// # Errors
 /// When `level` is not a filter.
-pub fn start(format: Format, level: &str) -> anyhow::Result<()> {
+pub fn start(format: Format, level: &str, spans: Option<SpanLayer>) -> anyhow::Result<()> {
     let filter = filter(level)?;
     // The client logs each failed connection as an error of its own, in addition to ours, which says more. It also logs
     // the whole of an answer that it cannot read, which may contain anything.
@@ -64,15 +70,41 @@ pub fn start(format: Format, level: &str) -> anyhow::Result<()> {
         Ok(directive) => filter.add_directive(directive),
         Err(_) => filter,
     };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    match format {
-        Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
-        Format::Json => builder.json().flatten_event(true).init(),
-    }
+    let Some(spans) = spans else {
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_target(false);
+        match format {
+            Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
+            Format::Json => builder.json().flatten_event(true).init(),
+        }
+        return Ok(());
+    };
+    beside(spans, format, filter, std::io::stderr).init();
     Ok(())
+}
+
+/// The same log, beside a layer for spans: each of the two has a filter of its own, which costs more than one for both.
+fn beside<W>(
+    spans: SpanLayer,
+    format: Format,
+    filter: EnvFilter,
+    writer: W,
+) -> impl SubscriberInitExt
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .with_target(false);
+    let lines = match format {
+        Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(spans)
+        .with(lines.with_filter(filter))
 }
 
 #[cfg(test)]
