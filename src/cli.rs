@@ -8,12 +8,14 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::run::flags::Flags;
+use crate::run::traces;
 use my_operator_admit as admit;
 
 use crate::check;
 use crate::kinds::{self, REGISTRY};
 use crate::manifests;
 use my_operator_telemetry::logs;
+use my_operator_telemetry::traces::Traces;
 
 /// A Kubernetes operator: admission webhooks and reconcilers of its kinds in one process.
 #[derive(Debug, Parser)]
@@ -163,13 +165,18 @@ fn run(flags: Flags) -> anyhow::Result<()> {
         .or_else(|| std::env::var("RUST_LOG").ok())
         .filter(|level| !level.is_empty())
         .unwrap_or_else(|| "info".to_owned());
-    logs::start(flags.log_format, &level)?;
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(flags.worker_threads())
         .enable_all()
         .build()
-        .context("cannot start the runtime")?
-        .block_on(crate::run::run(flags))
+        .context("cannot start the runtime")?;
+    let traces = {
+        let _entered = runtime.enter();
+        traces::start(|name| std::env::var(name).ok())?
+    };
+    let spans = traces.as_ref().map(Traces::layer);
+    logs::start(flags.log_format, &level, spans)?;
+    runtime.block_on(crate::run::run(flags, traces))
 }
 
 fn write_manifests(

@@ -18,6 +18,7 @@ use fenced_lease::{Elector, Fence, Periods, Settings, Term};
 use my_operator_kind::manager::MANAGER;
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Note, Notes};
+use my_operator_telemetry::traces::Calls;
 use resilient_kube_client as client;
 use wall_clock_controller::reconcile::event::{Events, NewEvent, Severity};
 use wall_clock_controller::reconcile::health::Health;
@@ -110,7 +111,7 @@ impl Candidate {
                 let work = here.spawn(async move {
                     let connector = term.fence.connector(client::tcp());
                     let client = client::connect(&config, &figures, connector)?;
-                    work(client.build(), term).await
+                    work(client.with_layer(&Calls).build(), term).await
                 });
                 AbortOnDropHandle::new(work).await.context("a task died")?
             });

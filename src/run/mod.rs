@@ -8,6 +8,7 @@ pub mod own_namespace;
 mod process;
 mod scrapes;
 mod thread;
+pub mod traces;
 pub mod webhooks;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ use thread::Thread;
 use webhooks::Wiring;
 
 use my_operator_telemetry::probes::{Gates, Heartbeat, Notes};
+use my_operator_telemetry::traces::{Calls, Traces};
 use my_operator_telemetry::{metrics, probes};
 use resilient_kube_client as client;
 use webhook_certs::ServerClock;
@@ -35,14 +37,14 @@ use webhook_certs::ServerClock;
 /// How long the cluster gets to stop sending requests, unless a flag says otherwise.
 const SHUTDOWN_DELAY_IN_CLUSTER: Duration = Duration::from_secs(5);
 
-/// Runs the operator until a signal ends it.
+/// Runs the operator until a signal ends it. `traces`, if any, gets its spans.
 ///
 /// # Errors
 /// When something that it needs is missing, or a part of it fails.
-pub async fn run(flags: Flags) -> anyhow::Result<()> {
+pub async fn run(flags: Flags, traces: Option<Traces>) -> anyhow::Result<()> {
     let signals = Signals::new()?;
     process::raise_file_limit();
-    let mut process = Process::new();
+    let mut process = Process::new(traces);
     let operate = build(&flags, &mut process).await?;
     process.operate(operate.run());
     let delay = flags.shutdown_delay.unwrap_or(if client::in_cluster() {
@@ -63,7 +65,7 @@ async fn build(flags: &Flags, process: &mut Process) -> anyhow::Result<Operate> 
     let config = configure(flags).await?;
     // Nothing is sent yet.
     let client = client::connect(&config, &figures.client, client::tcp())?;
-    let client = client.with_layer(&server_clock).build();
+    let client = client.with_layer(&server_clock).with_layer(&Calls).build();
     let connection = Connection {
         config,
         figures: figures.client,

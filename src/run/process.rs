@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use my_operator_telemetry::probes::{Gate, Gates};
+use my_operator_telemetry::traces::Traces;
 use wall_clock_controller::reconcile::health::Health;
 
 /// Time limit for requests and reconciles in flight at shutdown.
@@ -36,12 +37,14 @@ pub(super) struct Process {
     pub(super) stop: Stop,
     pub(super) gates: Gates,
     pub(super) health: Health,
+    /// Where spans are sent, if anywhere.
+    pub(super) traces: Option<Traces>,
     /// Open until the process ends.
     shutdown: Gate,
 }
 
 impl Process {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(traces: Option<Traces>) -> Self {
         let gates = Gates::default();
         let shutdown = gates.add("shutdown", "");
         shutdown.open();
@@ -50,6 +53,7 @@ impl Process {
             stop: Stop::default(),
             gates,
             health: Health::default(),
+            traces,
             shutdown,
         }
     }
@@ -104,6 +108,9 @@ impl Process {
         let operator = timeout(END_TIMEOUT, operator).await;
         self.stop.serving.cancel();
         let listeners = timeout(END_TIMEOUT, finish(None, &mut self.tasks)).await;
+        if let Some(traces) = self.traces {
+            traces.end().await;
+        }
         operator.context("the reconcilers did not end in time")??;
         listeners.context("the listeners did not end in time")??;
         tracing::info!("ended");

@@ -18,8 +18,8 @@ use super::process::Process;
 use crate::kinds::Kind;
 use crate::manifests::{self, ClientConfig, Names};
 use my_operator_kind::manager::MANAGER;
-use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Gate, Gates};
+use my_operator_telemetry::{metrics, traces};
 use resilient_kube_client::{self as client, clock};
 use wall_clock_controller::reconcile::health::Health;
 use webhook_certs::{BundleTarget, CertManager, Files, Named, ServerClock};
@@ -157,6 +157,10 @@ pub(super) fn serve(
     let admissions: Vec<_> = kinds.iter().map(|kind| kind.admission).collect();
     let clock = clock::system();
     let router = admission_rules::router::router(&admissions, &clock, wiring.metrics);
+    let router = match &process.traces {
+        Some(_) => traces::with_parents(router),
+        None => router,
+    };
     let callers = callers(process, flags)?;
     let tls = bounded_listener::tls_config(certificates.resolver(), callers)?;
     let shutdown = bounded_listener::Shutdown {

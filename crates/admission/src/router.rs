@@ -13,10 +13,11 @@ use axum::routing::post;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
+use tracing::{Span, field};
 
-use super::judge::{Admission, Handler};
+use super::judge::{Admission, Handler, Verdict};
 use super::metrics::{Metrics, WebhookMetrics};
-use super::review::{API_VERSION, KIND, MAX_MESSAGE_LEN, MAX_NAME_LEN, Review};
+use super::review::{self, API_VERSION, KIND, MAX_MESSAGE_LEN, MAX_NAME_LEN, Review};
 use super::text::line;
 
 /// The source of the time at which a review is judged. Tests set their own.
@@ -65,12 +66,36 @@ pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
 
 async fn answer(State(webhook): State<Arc<Webhook>>, request: Request) -> Response {
     let in_flight = webhook.metrics.begin();
+    // Its target and level are those that layers for OpenTelemetry ask for; no log has them by default.
+    let span = tracing::trace_span!(
+        target: "otel::tracing",
+        "review",
+        otel.name = field::Empty,
+        otel.kind = "server",
+        otel.status_code = field::Empty,
+        http.response.status_code = field::Empty,
+        webhook = webhook.path,
+        uid = field::Empty,
+        kind = field::Empty,
+        namespace = field::Empty,
+        name = field::Empty,
+        operation = field::Empty,
+        dry_run = field::Empty,
+        allowed = field::Empty,
+    );
     let (parts, body) = request.into_parts();
     let response = match read(&parts.headers, body).await {
-        Ok(body) => judge(&webhook, &body, in_flight.start()),
+        Ok(body) => judge(&webhook, &body, in_flight.start(), &span),
         Err(refusal) => refusal,
     };
-    in_flight.answered(response.status().as_u16());
+    let status = response.status();
+    if !span.is_disabled() {
+        span.record("http.response.status_code", status.as_u16());
+        if !status.is_success() {
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+    in_flight.answered(status.as_u16());
     response
 }
 
@@ -88,7 +113,7 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
         .map_err(|_| error(StatusCode::BAD_REQUEST, "the body did not come to its end"))
 }
 
-fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
+fn judge(webhook: &Webhook, body: &[u8], start: Instant, span: &Span) -> Response {
     let review = match Review::read(body) {
         Ok(review) => review,
         Err(cause) => {
@@ -110,6 +135,9 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
         return error(StatusCode::BAD_REQUEST, &message);
     }
     let verdict = (webhook.judge)(&request, (webhook.clock)());
+    if !span.is_disabled() {
+        describe(span, &request, &verdict);
+    }
     webhook.metrics.refused(&verdict.faults);
     let us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     // Allowed reviews would fill the log, and the API server's audit log has them.
@@ -119,6 +147,19 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
         log!(info, webhook, request, verdict, us);
     }
     json_response(StatusCode::OK, &verdict.response.into_review())
+}
+
+/// A review and its verdict, without what the object says.
+fn describe(span: &Span, request: &review::Request<'_>, verdict: &Verdict) {
+    let (kind, operation) = (short(&request.kind.kind), short(&request.operation));
+    span.record("otel.name", format!("{operation} {kind}"));
+    span.record("uid", &*short(&request.uid));
+    span.record("kind", &*kind);
+    span.record("namespace", &*short(&request.namespace));
+    span.record("name", &*short(&verdict.name));
+    span.record("operation", &*operation);
+    span.record("dry_run", request.dry_run.unwrap_or_default());
+    span.record("allowed", verdict.response.allowed);
 }
 
 /// A review and its verdict in one line. User input is escaped: neither log format escapes all characters that start a new

@@ -1,5 +1,6 @@
 //! Workers that take keys from a queue and run a reconciler for each.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, Span, field};
 
 use super::cache::Source;
 use super::event::{self, EventPublisher, Events};
@@ -288,9 +290,22 @@ impl<R: Reconciler> Work<R> {
         self.metrics.active.inc();
         let start = Instant::now();
         let now = (self.clock)();
+        // Its target and level are those that layers for OpenTelemetry ask for; no log has them by default.
+        let span = tracing::trace_span!(
+            target: "otel::tracing",
+            "reconcile",
+            otel.name = format!("reconcile {}", self.controller),
+            otel.status_code = field::Empty,
+            controller = self.controller,
+            namespace = &*key.namespace,
+            name = &*key.name,
+            outcome = field::Empty,
+            next = field::Empty,
+            category = field::Empty,
+        );
         // A bug that one object triggers must not stop the work on the others.
         let reconcile = AssertUnwindSafe(self.reconciler.reconcile(&key, now)).catch_unwind();
-        let mut reconcile = std::pin::pin!(reconcile);
+        let mut reconcile = std::pin::pin!(reconcile.instrument(span.clone()));
         let caught = if let Ok(caught) = tokio::time::timeout(SLOW, &mut reconcile).await {
             caught
         } else {
@@ -300,6 +315,9 @@ impl<R: Reconciler> Work<R> {
         let took = start.elapsed();
         self.metrics.seconds.observe(took.as_secs_f64());
         self.metrics.active.dec();
+        if !span.is_disabled() {
+            describe(&span, &caught);
+        }
         match caught {
             Ok(Ok(action)) => self.succeeded(&key, &action, took),
             Ok(Err(error)) => self.failed(&key, &error),
@@ -399,6 +417,30 @@ impl<R: Reconciler> Work<R> {
             left_out,
             "{error}"
         );
+    }
+}
+
+/// How a reconcile ended. An error's text is left to the log: it may quote what an object says.
+fn describe(span: &Span, caught: &Result<Result<Action, Error>, Box<dyn Any + Send>>) {
+    let (outcome, category) = match caught {
+        Ok(Ok(action)) if action.gone => ("gone", None),
+        Ok(Ok(action)) if action.retry => ("retry", None),
+        Ok(Ok(_)) => ("reconciled", None),
+        Ok(Err(error)) if error.is_conflict() => ("conflict", None),
+        Ok(Err(error)) => ("error", Some(error.category())),
+        Err(_) => ("panic", Some("Panic")),
+    };
+    span.record("outcome", outcome);
+    if let Ok(Ok(Action {
+        requeue_at: Some(at),
+        ..
+    })) = caught
+    {
+        span.record("next", at.to_rfc3339());
+    }
+    if let Some(category) = category {
+        span.record("category", category);
+        span.record("otel.status_code", "ERROR");
     }
 }
 
