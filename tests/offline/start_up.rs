@@ -105,6 +105,19 @@ async fn help_shows_every_flag_with_its_variable() {
 }
 
 #[test]
+fn a_malformed_collector_is_one_line() {
+    let mut command = operator("run");
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318");
+    let (status, text) = code(command);
+    assert_eq!(status, 1, "{text}");
+    let words = "error: OTEL_EXPORTER_OTLP_ENDPOINT must be a URL such as http://collector:4318";
+    assert!(
+        text.starts_with(words) && text.lines().count() == 1,
+        "{text}"
+    );
+}
+
+#[test]
 fn no_cluster_is_one_line() {
     let quiet = "--health-probe-bind-address=0 --metrics-bind-address=0 --webhooks=false";
     let (status, text) = code(operator(&format!("run {quiet}")));

@@ -4,10 +4,11 @@ use std::io::IsTerminal;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use tracing::Subscriber;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::traces::SpanLayer;
@@ -91,7 +92,7 @@ fn beside<W>(
     format: Format,
     filter: EnvFilter,
     writer: W,
-) -> impl SubscriberInitExt
+) -> impl Subscriber + Send + Sync
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
@@ -109,8 +110,18 @@ where
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::sync::Arc;
+
+    use axum::http::{Request, Response};
+    use futures::FutureExt as _;
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use parking_lot::Mutex;
+    use prost::Message as _;
+    use tracing::Dispatch;
+
     use super::*;
+    use crate::traces;
 
     /// The directives of a filter, the last of each name, in the order of names.
     fn directives(text: &str) -> Vec<String> {
@@ -140,6 +151,85 @@ mod tests {
         for text in ["hyper", "debug,x", "x=y=z"] {
             assert!(filter(text).is_err(), "{text}");
         }
+    }
+
+    /// What is logged of one event within a span, as JSON, by the log alone or beside traces.
+    fn logged(spans: Option<SpanLayer>) -> String {
+        let lines = Arc::<Mutex<Vec<u8>>>::default();
+        let writer = lines.clone();
+        let writer = move || Writer(writer.clone());
+        let filter = filter("info").unwrap();
+        let dispatch = match spans {
+            Some(spans) => Dispatch::new(beside(spans, Format::Json, filter, writer)),
+            None => Dispatch::new(
+                tracing_subscriber::fmt()
+                    .with_env_filter(filter)
+                    .with_writer(writer)
+                    .with_target(false)
+                    .json()
+                    .flatten_event(true)
+                    .finish(),
+            ),
+        };
+        tracing::dispatcher::with_default(&dispatch, || {
+            tracing::trace_span!(target: traces::TARGET, "span", field = "value").in_scope(|| {
+                tracing::info!(at = 1, "shown");
+                tracing::debug!("not shown");
+                tracing::info!(target: "hyper", "not shown either");
+            });
+        });
+        let lines = String::from_utf8(std::mem::take(&mut *lines.lock())).unwrap();
+        // All but the time.
+        let (_, rest) = lines.split_once("\"level\"").unwrap();
+        rest.to_owned()
+    }
+
+    struct Writer(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Writer {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn the_log_is_the_same_beside_traces() {
+        let settings = traces::Settings::read(|name| {
+            (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "http://collector:4318".to_owned())
+        });
+        let (sender, mut sent) = tokio::sync::mpsc::unbounded_channel();
+        let send: traces::Send = Arc::new(move |request: Request<_>| {
+            let _ = sender.send(request.into_body());
+            async { Ok(Response::default()) }.boxed()
+        });
+        let settings = settings.unwrap().unwrap();
+        let traces = traces::Traces::start(&settings, "service", "1.2.3", send).unwrap();
+        let beside = logged(Some(traces.layer()));
+        assert_eq!(beside, logged(None));
+        assert_eq!(beside.lines().count(), 1, "{beside}");
+        assert!(
+            beside.contains("shown") && !beside.contains("span"),
+            "{beside}"
+        );
+        traces.end().await;
+        let sent = ExportTraceServiceRequest::decode(sent.recv().await.unwrap()).unwrap();
+        let [of_service] = &*sent.resource_spans else {
+            panic!("{sent:?}");
+        };
+        let about = format!("{:?}", of_service.resource);
+        assert!(about.contains("\"1.2.3\""), "{about}");
+        let [span] = &*of_service.scope_spans[0].spans else {
+            panic!("{sent:?}");
+        };
+        assert_eq!(span.name, "span");
+        let keys: Vec<_> = span.attributes.iter().map(|one| &*one.key).collect();
+        assert_eq!(keys, ["field"]);
+        assert!(span.events.is_empty(), "{span:?}");
     }
 
     #[test]

@@ -100,3 +100,70 @@ impl HttpClient for Collector {
         Ok(answer?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::StatusCode;
+    use futures::FutureExt as _;
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::{Layer, Registry};
+
+    use super::*;
+
+    /// Counts events.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<AtomicUsize>);
+
+    impl Layer<Registry> for Lines {
+        fn on_event(
+            &self,
+            event: &tracing::Event<'_>,
+            _: tracing_subscriber::layer::Context<'_, Registry>,
+        ) {
+            let ours = event
+                .metadata()
+                .target()
+                .starts_with(env!("CARGO_CRATE_NAME"));
+            self.0.fetch_add(usize::from(ours), Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_collector_that_is_away_is_one_line() {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::registry().with(lines.clone());
+        let _subscriber = tracing::subscriber::set_default(subscriber);
+        let settings = Settings {
+            endpoint: "http://collector:4318/v1/traces".parse().unwrap(),
+            certificate: None,
+            timeout: Duration::from_secs(10),
+            service: None,
+        };
+        let calls = Arc::<AtomicUsize>::default();
+        let send: Send = Arc::new(move |_| {
+            let call = calls.fetch_add(1, Ordering::SeqCst);
+            async move {
+                let mut answer = Response::default();
+                match call % 4 {
+                    0 => anyhow::bail!("connection refused"),
+                    1 => std::future::pending().await,
+                    2 => *answer.status_mut() = StatusCode::NOT_FOUND,
+                    _ => {}
+                }
+                Ok(answer)
+            }
+            .boxed()
+        });
+        let collector = Collector::new(&settings, send);
+        let mut outcomes = Vec::new();
+        for _ in 0..8 {
+            let sent = collector.send_bytes(Request::default()).await;
+            outcomes.push(sent.map_or(0, |answer| answer.status().as_u16()));
+        }
+        assert_eq!(outcomes, [0, 0, 404, 200, 0, 0, 404, 200]);
+        assert_eq!(lines.0.load(Ordering::SeqCst), 1);
+    }
+}

@@ -75,14 +75,16 @@ impl Settings {
 
 /// The URL to post to. `is_base` is whether the signal's path is still to be added.
 fn endpoint(url: &str, is_base: bool) -> Option<Uri> {
-    let url = match url.strip_suffix('/').unwrap_or(url) {
-        base if is_base => format!("{base}/v1/traces"),
-        _ => url.to_owned(),
-    };
     let uri: Uri = url.parse().ok()?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-    let plain = uri.authority()?.as_str();
-    (is_http && !plain.contains('@')).then_some(uri)
+    if !is_http || uri.host()?.is_empty() || uri.authority()?.as_str().contains('@') {
+        return None;
+    }
+    if !is_base {
+        return Some(uri);
+    }
+    let base = url.trim_end_matches('/');
+    format!("{base}/v1/traces").parse().ok()
 }
 
 fn check_sampler(given: &impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
