@@ -128,7 +128,8 @@ mod tests {
     }
 
     fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        let bytes = bytes.iter().map(|byte| format!("{byte:02x}"));
+        bytes.collect::<Vec<_>>().concat()
     }
 
     /// The attributes in the order of their names, as `name=value`.
@@ -256,7 +257,7 @@ mod tests {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(Duration::from_secs(60), called).await.unwrap();
+        timeout(Duration::from_mins(1), called).await.unwrap();
         // It lets the keys be finished.
         stop.cancel();
         running.await.unwrap().unwrap();

@@ -202,7 +202,7 @@ mod tests {
         let settings = traces::Settings::read(|name| {
             (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "http://collector:4318".to_owned())
         });
-        let (sender, mut sent) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut batches) = tokio::sync::mpsc::unbounded_channel();
         let send: traces::Send = Arc::new(move |request: Request<_>| {
             let _ = sender.send(request.into_body());
             async { Ok(Response::default()) }.boxed()
@@ -217,14 +217,14 @@ mod tests {
             "{beside}"
         );
         traces.end().await;
-        let sent = ExportTraceServiceRequest::decode(sent.recv().await.unwrap()).unwrap();
-        let [of_service] = &*sent.resource_spans else {
-            panic!("{sent:?}");
+        let batch = ExportTraceServiceRequest::decode(batches.recv().await.unwrap()).unwrap();
+        let [of_service] = &*batch.resource_spans else {
+            panic!("{batch:?}");
         };
         let about = format!("{:?}", of_service.resource);
         assert!(about.contains("\"1.2.3\""), "{about}");
         let [span] = &*of_service.scope_spans[0].spans else {
-            panic!("{sent:?}");
+            panic!("{batch:?}");
         };
         assert_eq!(span.name, "span");
         let keys: Vec<_> = span.attributes.iter().map(|one| &*one.key).collect();

@@ -23,7 +23,7 @@ pub type Send = Arc<
 >;
 
 /// A failure is logged if there was none for this long: a collector that is away is one line.
-const QUIET: Duration = Duration::from_secs(300);
+const QUIET: Duration = Duration::from_mins(5);
 
 /// The collector. The library calls it from a thread of its own, which has no runtime.
 pub(super) struct Collector {
@@ -160,8 +160,8 @@ mod tests {
         let collector = Collector::new(&settings, send);
         let mut outcomes = Vec::new();
         for _ in 0..8 {
-            let sent = collector.send_bytes(Request::default()).await;
-            outcomes.push(sent.map_or(0, |answer| answer.status().as_u16()));
+            let answer = collector.send_bytes(Request::default()).await;
+            outcomes.push(answer.map_or(0, |answer| answer.status().as_u16()));
         }
         assert_eq!(outcomes, [0, 0, 404, 200, 0, 0, 404, 200]);
         assert_eq!(lines.0.load(Ordering::SeqCst), 1);
