@@ -199,8 +199,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_log_is_the_same_beside_traces() {
-        let settings = traces::Settings::read(|name| {
-            (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "http://collector:4318".to_owned())
+        let settings = traces::Settings::read(|name| match name {
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://collector:4318".to_owned()),
+            "HOSTNAME" => Some("replica-1".to_owned()),
+            _ => None,
         });
         let (sender, mut batches) = tokio::sync::mpsc::unbounded_channel();
         let send: traces::Send = Arc::new(move |request: Request<_>| {
@@ -222,7 +224,9 @@ mod tests {
             panic!("{batch:?}");
         };
         let about = format!("{:?}", of_service.resource);
-        assert!(about.contains("\"1.2.3\""), "{about}");
+        for value in ["\"service\"", "\"1.2.3\"", "\"replica-1\""] {
+            assert!(about.contains(value), "{about}");
+        }
         let [span] = &*of_service.scope_spans[0].spans else {
             panic!("{batch:?}");
         };

@@ -141,6 +141,7 @@ mod tests {
             certificate: None,
             timeout: Duration::from_secs(10),
             service: None,
+            host: None,
         };
         let calls = Arc::<AtomicUsize>::default();
         let send: Send = Arc::new(move |_| {

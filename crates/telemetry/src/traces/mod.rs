@@ -14,6 +14,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
+use opentelemetry::KeyValue;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{FutureExt as _, TracerProvider as _};
 use opentelemetry_http::HeaderExtractor;
@@ -63,7 +64,13 @@ impl Traces {
             .context("cannot send traces")?;
         let resource = Resource::builder_empty()
             .with_service_name(service)
-            .with_attribute(opentelemetry::KeyValue::new("service.version", version))
+            .with_attribute(KeyValue::new("service.version", version))
+            .with_attributes(
+                settings
+                    .host
+                    .clone()
+                    .map(|host| KeyValue::new("host.name", host)),
+            )
             .with_detector(Box::new(TelemetryResourceDetector))
             .with_detector(Box::new(EnvResourceDetector::new()));
         let resource = match &settings.service {

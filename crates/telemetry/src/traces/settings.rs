@@ -30,6 +30,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// The name of the service, if it is not the program's.
     pub service: Option<String>,
+    /// The name of the host: in a cluster, that of the pod.
+    pub host: Option<String>,
 }
 
 impl Settings {
@@ -69,6 +71,7 @@ impl Settings {
             certificate: of_traces("CERTIFICATE").map(|(_, path)| path.into()),
             timeout: milliseconds.map_or(TIMEOUT, Duration::from_millis),
             service: given("OTEL_SERVICE_NAME"),
+            host: given("HOSTNAME"),
         }))
     }
 }
