@@ -66,7 +66,10 @@ pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
 
 async fn answer(State(webhook): State<Arc<Webhook>>, request: Request) -> Response {
     let in_flight = webhook.metrics.begin();
-    // Its target and level are those that layers for OpenTelemetry ask for; no log has them by default.
+    let (parts, body) = request.into_parts();
+    let read = read(&parts.headers, body).await;
+    // After the wait, which would have to keep it. Its target and level are those that layers for OpenTelemetry ask for; no
+    // log has them by default.
     let span = tracing::trace_span!(
         target: "otel::tracing",
         "review",
@@ -83,8 +86,7 @@ async fn answer(State(webhook): State<Arc<Webhook>>, request: Request) -> Respon
         dry_run = field::Empty,
         allowed = field::Empty,
     );
-    let (parts, body) = request.into_parts();
-    let response = match read(&parts.headers, body).await {
+    let response = match read {
         Ok(body) => judge(&webhook, &body, in_flight.start(), &span),
         Err(refusal) => refusal,
     };
