@@ -387,8 +387,8 @@ impl Story {
         let kubeconfig = self.cluster.kubeconfig();
         let _first = self.installation("leases", kubeconfig, &only);
         let labels = [("namespace", "leases")];
-        let nobody = Fault::new("MyOperatorNoLeader", &labels);
-        self.lasts(nobody, policy.lift()).await;
+        let no_leader = Fault::new("MyOperatorNoLeader", &labels);
+        self.lasts(no_leader, policy.lift()).await;
 
         let holder = "{.spec.holderIdentity}";
         let own = kubectl.until_any("lease/leases", holder).await;
@@ -401,7 +401,7 @@ impl Story {
             harness::run(kubectl.args(patch), "").await.good();
         });
         let flaps = Fault::new("MyOperatorLeaderFlaps", &labels);
-        // It ends by itself, once nobody takes the lease away.
+        // It ends by itself, once the lease is left alone.
         let flapping = async {
             let fires = self.until(&flaps, true);
             while_it_goes_on(steal, fires).await;
