@@ -1,7 +1,7 @@
 //! `get`: the table of all objects or, with a name, the nodes and how far the roll-out is on each.
 //!
-//! [`mod@cells`] has a word for what each node waits for, [`layout`] draws a frame of [lines](mod@line) within the size of the
-//! terminal, and [`screen`] puts frames on it. [`live`] keeps the state from watches.
+//! [cells](mod@cells) has a word for what each node waits for, [`layout`] draws a frame of [lines](mod@line) within the
+//! size of the terminal, and [`screen`] puts frames on it. [`live`] keeps the state from watches.
 
 pub(super) mod cells;
 pub(super) mod layout;
