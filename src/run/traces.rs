@@ -29,7 +29,7 @@ pub fn start(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option
     Traces::start(&settings, PREFIX, env!("CARGO_PKG_VERSION"), send).map(Some)
 }
 
-/// Connections of their own, made as those to the API server are: with the same TLS, proxies and time limits.
+/// Connections of their own, with the TLS and the proxies of those to the API server.
 fn connect(settings: &Settings) -> anyhow::Result<Send> {
     // Requests have the path.
     let mut server = settings.endpoint.clone().into_parts();
@@ -43,7 +43,7 @@ fn connect(settings: &Settings) -> anyhow::Result<Send> {
     config.root_cert_file.clone_from(&settings.certificate);
     config.proxy_url = client::choose_proxy(&settings.endpoint, None)?;
     let builder = client::builder(&config, client::tcp())
-        .context("cannot send traces: OTEL_EXPORTER_OTLP_CERTIFICATE must be a file with the CA of the collector")?;
+        .context("cannot send traces (https needs a file with the CA of the collector in OTEL_EXPORTER_OTLP_CERTIFICATE)")?;
     let client = builder.build();
     Ok(Arc::new(move |request| {
         post(client.clone(), request).boxed()

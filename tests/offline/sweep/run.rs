@@ -91,12 +91,17 @@ pub fn run(
         // A run that does not end in time is judged by what is there.
         let settled = tokio::time::timeout(MAX_RUN, whole).await;
         let (history, starts) = (cluster.server.history(), cluster.starts());
-        // What is not settled may change while the metrics are read.
-        let figures = cluster.figures().filter(|_| matches!(settled, Ok(true)));
+        let figures = cluster.figures();
+        let end = cluster.server.clock().elapsed();
         cluster.end();
         // The plan holds the cluster, and with it the server that holds the plan.
         cluster.server.on(|_: &Site| Decision::Forward);
         let befell = std::mem::take(&mut *befell.lock());
+        // What is not settled may change while the metrics are read, and a process that started late may still be waiting
+        // for its first list.
+        let is_over = |blow: &Blow| blow.elapsed + blow.fault.recovery(&blow.site) <= end;
+        let is_read = matches!(settled, Ok(true)) && befell.iter().all(is_over);
+        let figures = figures.filter(|_| is_read);
         Run {
             settled: settled.unwrap_or(false),
             ..Run::new(

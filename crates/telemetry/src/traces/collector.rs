@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use opentelemetry_http::{Bytes, HttpClient, HttpError};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::Settings;
 
@@ -55,7 +55,7 @@ impl Collector {
             let collector = &self.address;
             tracing::warn!(
                 collector,
-                "traces are lost until the collector takes them: {error:#}"
+                "cannot send traces, which are lost if this lasts: {error:#}"
             );
         }
     }
@@ -77,12 +77,11 @@ impl HttpClient for Collector {
             let answer = timeout(limit, sent).await;
             answer.with_context(|| format!("no answer within {} ms", limit.as_millis()))?
         };
-        let answer = self
-            .runtime
-            .spawn(sent)
-            .await
-            .context("a task died")
-            .flatten();
+        let answer = match self.runtime.spawn(sent).await {
+            // The process ends.
+            Err(ended) if ended.is_cancelled() => return Err(ended.into()),
+            answer => answer.context("a task died").flatten(),
+        };
         let checked = answer
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error:#}"));
@@ -166,5 +165,8 @@ mod tests {
         }
         assert_eq!(outcomes, [0, 0, 404, 200, 0, 0, 404, 200]);
         assert_eq!(lines.0.load(Ordering::SeqCst), 1);
+        tokio::time::advance(QUIET + Duration::from_secs(1)).await;
+        assert!(collector.send_bytes(Request::default()).await.is_err());
+        assert_eq!(lines.0.load(Ordering::SeqCst), 2);
     }
 }

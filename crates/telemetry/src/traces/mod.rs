@@ -112,7 +112,9 @@ pub fn with_parents(router: Router) -> Router {
     router.layer(from_fn(with_parent))
 }
 
-async fn with_parent(request: Request, next: Next) -> Response {
+async fn with_parent(mut request: Request, next: Next) -> Response {
+    // It would be kept with each span in the queue, and any caller may send 16 KiB.
+    request.headers_mut().remove("tracestate");
     // A malformed header is as good as none.
     let parent = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
     next.run(request).with_context(parent).await

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use axum::http::Uri;
 
 /// The default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
@@ -64,8 +64,22 @@ impl Settings {
         if let Some((name, _)) = of_traces("PROTOCOL").filter(|(_, value)| value != PROTOCOL) {
             bail!("{name} must be {PROTOCOL}, for which most collectors have the port 4318");
         }
+        // The library would leave them out without a word.
+        for unsupported in ["CLIENT_CERTIFICATE", "CLIENT_KEY"] {
+            if let Some((name, _)) = of_traces(unsupported) {
+                bail!("{name} is not supported: remove it");
+            }
+        }
+        let compressed = of_traces("COMPRESSION").filter(|(_, value)| value != "none");
+        if let Some((name, _)) = compressed {
+            bail!("{name} must be none");
+        }
         check_sampler(&given)?;
-        let milliseconds = of_traces("TIMEOUT").and_then(|(_, value)| value.parse().ok());
+        let milliseconds = of_traces("TIMEOUT").map(|(name, value)| {
+            let milliseconds = value.parse();
+            milliseconds.with_context(|| format!("{name} must be a number of milliseconds"))
+        });
+        let milliseconds = milliseconds.transpose()?;
         Ok(Some(Self {
             endpoint,
             certificate: of_traces("CERTIFICATE").map(|(_, path)| path.into()),
@@ -178,6 +192,9 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
             ("OTEL_TRACES_SAMPLER", "sometimes"),
             ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "key.pem"),
         ] {
             let error = read(&[base, (name, value)]).unwrap_err().to_string();
             assert!(error.starts_with(name), "{error}");
