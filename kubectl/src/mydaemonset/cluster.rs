@@ -125,6 +125,11 @@ where
     }
 }
 
+/// Whether the user may not do that.
+pub(super) fn is_forbidden(failure: &Failure) -> bool {
+    matches!(failure, Failure::Server(status) if status.code == 403)
+}
+
 /// Sends a patch, or has it tried out only; returns the object as it is then. Its namespace may be another.
 pub(super) async fn patch(
     connection: &Connection,

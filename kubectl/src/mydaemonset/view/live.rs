@@ -26,7 +26,7 @@ use super::cells::{NodeCell, Noted, cells, group_label};
 use super::layout::{self, Page, ShownPod};
 use super::line::Line;
 use super::screen::Screen;
-use super::{frame, is_forbidden, is_utf8, look_at, retried};
+use super::{frame, is_utf8, look_at, retried};
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::cluster;
@@ -208,7 +208,7 @@ impl State {
 /// The result of a watch that there may be no right to: that is noted, and new once.
 fn without(result: Result<bool, Failure>, is_missing: &mut bool) -> Result<bool, Failure> {
     match result {
-        Err(failure) if is_forbidden(&failure) => Ok(!std::mem::replace(is_missing, true)),
+        Err(failure) if cluster::is_forbidden(&failure) => Ok(!std::mem::replace(is_missing, true)),
         result => result,
     }
 }

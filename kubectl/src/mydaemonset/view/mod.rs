@@ -169,11 +169,6 @@ pub(super) async fn stop(connection: &Connection, object: &Object) -> Result<Vec
     Ok(rendered(&lines, &io::stderr()))
 }
 
-/// Whether the user may not do that.
-pub(super) fn is_forbidden(failure: &Failure) -> bool {
-    matches!(failure, Failure::Server(status) if status.code == 403)
-}
-
 /// What to say of the failure of a watch that is tried again, if anything; the failure if that does not help.
 pub(super) fn retried(
     connection: &Connection,

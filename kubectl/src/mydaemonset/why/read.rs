@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::facts::{Fleet, NodeFacts, PodFacts, Warning};
 use crate::connection::{Connection, Failure};
-use crate::mydaemonset::{cluster, view};
+use crate::mydaemonset::cluster;
 
 /// All that there is to read of an object, but for Events. Where the user may not list a kind, that is in `missing`.
 pub(crate) async fn fleet(
@@ -57,7 +57,7 @@ where
     };
     match cluster::pages(connection, &api, params, |object| keep(value(object))).await {
         Ok(read) => Ok(Some(read)),
-        Err(failure) if view::is_forbidden(&failure) => {
+        Err(failure) if cluster::is_forbidden(&failure) => {
             fleet.missing.push((K::plural(&()), failure));
             Ok(None)
         }
