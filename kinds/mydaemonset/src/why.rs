@@ -55,6 +55,8 @@ pub struct Wait<'a> {
     pub node: Option<&'a NodeView>,
     /// Whether it has a pod of the object, or should have one.
     pub is_concerned: bool,
+    /// Whether it has what the roll-out leads to, which on the way back is the revision before.
+    pub is_reached: bool,
     /// The cause, from the closed list; `None` if it has an available pod of the newest revision and no other.
     pub cause: Option<Cause>,
     /// The pod that is to become available, or else to go.
@@ -238,6 +240,7 @@ impl Judge<'_> {
                 name,
                 node: on_node.node.as_deref(),
                 is_concerned,
+                is_reached: on_node.node.is_some() && self.is_reached(name),
                 cause,
                 pod,
                 is_unready: may_show && pod.is_some_and(|pod| !pod.is_ready()),
@@ -256,6 +259,11 @@ impl Judge<'_> {
         })
     }
 
+    fn is_reached(&self, name: &str) -> bool {
+        let verdict = self.state.verdict(name);
+        verdict.is_some_and(|it| it.flags.has_nth(NodeFlag::Reached as usize))
+    }
+
     /// Whether a node has a pod or is to have one, and what it waits for.
     fn waits_for(&self, name: &str, on_node: &OnNode) -> (bool, Option<WaitsFor>) {
         let Some(node) = &on_node.node else {
@@ -265,11 +273,14 @@ impl Judge<'_> {
         if let Some(waits_for) = verdict.and_then(|it| it.waits_for) {
             return (true, Some(waits_for));
         }
-        if verdict.is_some_and(|it| it.flags.has_nth(NodeFlag::Reached as usize)) {
+        if self.is_reached(name) {
             // What its pod reports is out of date.
-            let silent = node
-                .not_ready_since
-                .map(|_| WaitsFor::Own(Cause::NodeNotReady));
+            let silence = if node.in_maintenance {
+                Cause::Maintenance
+            } else {
+                Cause::NodeNotReady
+            };
+            let silent = node.not_ready_since.map(|_| WaitsFor::Own(silence));
             // It is back, and waits for a revision of the spec that does not fail.
             let back = self.input.revisions.undone.map(|_| WaitsFor::Hold);
             return (true, silent.or(back));

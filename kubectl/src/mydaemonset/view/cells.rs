@@ -16,7 +16,7 @@ use crate::terminal::Style;
 pub(crate) enum Cell {
     /// An available pod of the newest revision and no other.
     New,
-    /// A Ready pod of an older revision, which the roll-out is still to replace.
+    /// A Ready pod of an older revision, or on the way back of the one that failed, which is still to be replaced.
     Old,
     /// A pod is missing, leaving, or not yet available.
     Starting,
@@ -117,7 +117,7 @@ pub(crate) fn group_label(nodes: &[Arc<NodeView>]) -> Option<&'static str> {
 /// A cell for each node that has a pod of the object or should have one, by name; the nodes are grouped by a label.
 pub(crate) fn cells(seen: &Seen<'_>, label: Option<&str>, now: DateTime<Utc>) -> Vec<NodeCell> {
     let mut cells = Vec::new();
-    // This runs five times a second, with thousands of nodes: nothing is copied that is not shown.
+    // This runs five times a second, with thousands of nodes: only what is shown becomes a cell.
     why(seen, now, |wait| {
         if wait.is_concerned {
             cells.push(NodeCell::new(&wait, label, now));
@@ -173,7 +173,10 @@ impl Cell {
             Some(Cause::NodeGone | Cause::NodeDeleting | Cause::NodeNotReady) => Self::Down,
             Some(Cause::Cordoned) => Self::Cordoned,
             Some(cause) if cause.is_of_pod() || !serves => Self::Starting,
-            Some(cause) if cause.is_hold() => Self::Held,
+            // It is back by itself, and waits for a revision of the spec that does not fail.
+            Some(_) if wait.is_reached => Self::Held,
+            // The way back goes on.
+            Some(cause) if cause.is_hold() && cause != Cause::RollingBack => Self::Held,
             Some(_) => Self::Old,
         }
     }
@@ -182,7 +185,9 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use my_operator_mydaemonset::revision::RevisionView;
     use serde_json::{Value, json};
+    use wall_clock_controller::reconcile::condition::Condition;
 
     use super::*;
     use crate::mydaemonset::object::Object;
@@ -309,6 +314,11 @@ mod tests {
         assert_eq!(cell(false, "old"), Cell::Maintenance);
         assert_eq!(cell(true, "old"), Cell::Maintenance);
         assert_eq!(cell(false, NEW), Cell::New);
+        // Its pod may still be reported as Ready.
+        let mut node = node("n", true, true);
+        node.in_maintenance = true;
+        let cells = of(&[node], &[pod("n", NEW, true)], &spec());
+        assert_eq!(cells[0].1, Cell::Maintenance);
     }
 
     #[test]
@@ -420,6 +430,33 @@ mod tests {
         let mut spec = spec();
         spec["updateStrategy"] = json!({"rollingUpdate": {"paused": true}});
         assert_eq!(cell(&object(&spec, &Value::Null), "old"), Cell::Old);
+    }
+
+    #[test]
+    fn on_the_way_back_the_nodes_that_are_back_are_held() {
+        let owner = json!({"name": "web", "uid": "u", "controller": true});
+        let revision = json!({"metadata": {"name": "web-old", "ownerReferences": [owner]},
+            "data": {"image": "nginx:1.28"}, "revision": 1});
+        let before = RevisionView::from_json(&revision.to_string()).unwrap();
+        let old = json!({"image": "nginx:1.28"});
+        let old = object(&old, &Value::Null).revision();
+        let names = ["back", "failed"];
+        let nodes = names.map(|name| node(name, false, false));
+        let pods = [pod("back", &old, true), pod("failed", NEW, true)];
+        let degraded = json!({"type": "Degraded", "status": "True", "reason": "DeleteRefused", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        for conditions in [json!([]), json!([degraded])] {
+            let status = json!({"failedRevisions": [NEW], "failedNodes": [{"name": "failed", "reason": "Error"}],
+                "completeRevisions": [old], "currentRevision": old});
+            let mut object = observed(&spec(), ["True", "RollingBack"], &status);
+            let more: Vec<Condition> = serde_json::from_value(conditions).unwrap();
+            object.status.conditions.extend(more);
+            let revisions = vec![Arc::new(before.clone())];
+            let seen = object.seen(Some(seen(&nodes)), seen(&pods), revisions);
+            let cells = cells(&seen, None, now()).into_iter();
+            let cells: Vec<Cell> = cells.map(|node| node.cell).collect();
+            assert_eq!(cells, [Cell::Held, Cell::Old], "{:?}", object.status);
+        }
     }
 
     #[test]
