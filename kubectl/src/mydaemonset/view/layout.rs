@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::cells::{Cell, NodeCell};
 use super::line::{Line, fit, wrap};
 use crate::mydaemonset::list;
-use crate::mydaemonset::object::{Object, UNOBSERVED};
+use crate::mydaemonset::object::Object;
 use crate::terminal::Style;
 
 /// The width of a frame that does not go to a terminal.
@@ -274,7 +274,7 @@ fn legend(cells: &[NodeCell], page: Page) -> Line {
 
 /// The same in one line, for output that is not a terminal.
 pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
-    let state = object.status.state.as_deref().unwrap_or(UNOBSERVED);
+    let (state, revision) = (object.state(), object.revision());
     let counts = counts(cells.iter().map(|node| node.cell)).into_iter();
     let texts: Vec<String> = counts
         .map(|(cell, count)| format!("{count} {}", cell.word()))
@@ -284,7 +284,7 @@ pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
     } else {
         texts.join(", ")
     };
-    Line::new(&format!("{state}, revision {}: {nodes}", object.revision()))
+    Line::new(&format!("{state}, revision {revision}: {nodes}"))
 }
 
 /// The failing pods with their last lines, and those that take long to become Ready, with what they wait for. What matters
@@ -543,16 +543,15 @@ mod tests {
 
     #[test]
     fn a_line_of_text_sums_up_a_frame() {
-        let object = object(
-            &json!({"image": "nginx:1.29"}),
-            &json!({"state": "Rolling 50%"}),
-        );
+        let text = |generation: i64, cells: &[NodeCell]| {
+            let status = json!({"observedGeneration": generation, "state": "Rolling 50%"});
+            let object = object(&json!({"image": "nginx:1.29"}), &status);
+            summary(&object, cells).render(None, Colour::OFF)
+        };
         let cells = cells(4, 0, |i| if i < 2 { Cell::New } else { Cell::Old });
-        let text = |cells: &[NodeCell]| summary(&object, cells).render(None, Colour::OFF);
-        assert_eq!(
-            text(&cells),
-            "Rolling 50%, revision 5djmrzzhj3: 2 new, 2 old"
-        );
-        assert_eq!(text(&[]), "Rolling 50%, revision 5djmrzzhj3: no nodes");
+        let nodes = "revision 5djmrzzhj3: 2 new, 2 old";
+        assert_eq!(text(3, &cells), format!("Rolling 50%, {nodes}"));
+        assert_eq!(text(2, &cells), format!("Unobserved, {nodes}"));
+        assert_eq!(text(3, &[]), "Rolling 50%, revision 5djmrzzhj3: no nodes");
     }
 }
