@@ -26,7 +26,7 @@ use super::cells::{NodeCell, Noted, cells, group_label};
 use super::layout::{self, Page, ShownPod};
 use super::line::Line;
 use super::screen::Screen;
-use super::{frame, is_utf8, look_at, retried};
+use super::{frame, is_utf8, look_at, noted, retried};
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::cluster;
@@ -59,8 +59,8 @@ struct Watched<V> {
     live: BTreeMap<String, V>,
     /// Those of the list under way.
     listed: BTreeMap<String, V>,
-    /// Whether a list has been complete.
-    is_known: bool,
+    /// Whether a list of this watch has been complete.
+    is_complete: bool,
 }
 
 impl<V> Default for Watched<V> {
@@ -68,7 +68,7 @@ impl<V> Default for Watched<V> {
         Self {
             live: BTreeMap::new(),
             listed: BTreeMap::new(),
-            is_known: false,
+            is_complete: false,
         }
     }
 }
@@ -90,7 +90,7 @@ impl<V: PartialEq> Watched<V> {
             }
             watcher::Event::InitDone => {
                 self.live = std::mem::take(&mut self.listed);
-                self.is_known = true;
+                self.is_complete = true;
                 return true;
             }
             watcher::Event::Apply(object) => {
@@ -131,8 +131,12 @@ struct State {
     group: Option<&'static str>,
     /// Whether that may have changed.
     regroup: bool,
+    /// Whether everything has been listed once.
+    is_known: bool,
     /// Why there is no connection.
     lost: Option<String>,
+    /// Whether a watch has failed since all of them began.
+    is_broken: bool,
     /// The UID of the object that is shown: another one of its name is another object.
     uid: String,
 }
@@ -141,9 +145,10 @@ impl State {
     /// Takes up an event. Returns whether anything changed.
     fn apply(&mut self, event: Event, connection: &Connection) -> Result<bool, Failure> {
         let now = Utc::now();
-        let lost = &mut self.lost;
+        let (lost, is_broken) = (&mut self.lost, &mut self.is_broken);
         let mut passing = |error: watcher::Error| {
             let text = retried(connection, error)?;
+            *is_broken |= text.is_some();
             let is_new = text.is_some() && lost.is_none();
             *lost = lost.take().or(text);
             Ok(is_new)
@@ -157,6 +162,7 @@ impl State {
                 (view.name.clone(), Arc::new(view))
             })),
             Event::Node(Ok(event)) => {
+                self.no_nodes &= !matches!(event, watcher::Event::InitDone);
                 let is_new = self.nodes.apply(event, |node| {
                     let view = NodeView::from_watched(node, now);
                     (view.name.clone(), Arc::new(view))
@@ -164,23 +170,49 @@ impl State {
                 self.regroup |= is_new;
                 Ok(is_new)
             }
-            Event::Revision(Ok(event)) => Ok(self.revisions.apply(event, |revision| {
-                let name = revision.metadata.name.clone().unwrap_or_default();
-                let text = serde_json::to_string(&revision).unwrap_or_default();
-                let view = RevisionView::from_json(&text).unwrap_or_default();
-                (name, Arc::new(view))
-            })),
+            Event::Revision(Ok(event)) => {
+                self.no_revisions &= !matches!(event, watcher::Event::InitDone);
+                Ok(self.revisions.apply(event, |revision| {
+                    let name = revision.metadata.name.clone().unwrap_or_default();
+                    let text = serde_json::to_string(&revision).unwrap_or_default();
+                    let view = RevisionView::from_json(&text).unwrap_or_default();
+                    (name, Arc::new(view))
+                }))
+            }
             Event::Object(Err(error)) | Event::Pod(Err(error)) => passing(error),
             Event::Node(Err(error)) => without(passing(error), &mut self.no_nodes),
             Event::Revision(Err(error)) => without(passing(error), &mut self.no_revisions),
         }
     }
 
-    /// Whether everything has been listed.
-    fn is_known(&self) -> bool {
-        let has_nodes = self.nodes.is_known || self.no_nodes;
-        let has_revisions = self.revisions.is_known || self.no_revisions;
-        self.objects.is_known && self.pods.is_known && has_nodes && has_revisions
+    /// The watches begin again. What was missed is in their lists.
+    fn begin(&mut self) {
+        self.objects.is_complete = false;
+        self.pods.is_complete = false;
+        self.nodes.is_complete = false;
+        self.revisions.is_complete = false;
+        self.is_broken = false;
+    }
+
+    /// Notes whether everything has been listed since the watches began: then it is known, and the connection is there.
+    /// Returns whether that is new.
+    fn settle(&mut self) -> bool {
+        let has_nodes = self.nodes.is_complete || self.no_nodes;
+        let has_revisions = self.revisions.is_complete || self.no_revisions;
+        let has_all =
+            self.objects.is_complete && self.pods.is_complete && has_nodes && has_revisions;
+        self.is_known |= has_all;
+        has_all && !self.is_broken && self.lost.take().is_some()
+    }
+
+    /// What the user may not list.
+    fn missing(&self) -> Vec<&'static str> {
+        let kinds = [
+            ("nodes", self.no_nodes),
+            ("controllerrevisions", self.no_revisions),
+        ];
+        let missing = kinds.into_iter().filter(|(_, is_missing)| *is_missing);
+        missing.map(|(kind, _)| kind).collect()
     }
 
     /// The object; an error when it is gone.
@@ -253,13 +285,37 @@ struct LastLines {
     /// The pods that it was read for, as they were.
     of: Vec<Noted>,
     read: Option<Instant>,
+    /// Whether it is being read.
+    is_under_way: bool,
 }
 
 impl LastLines {
-    /// Whether to read them (again).
+    /// Whether to read them (again): when the pods change, at most as often as a frame is due by time alone.
     fn is_due(&self, of: &[Noted]) -> bool {
-        let is_old = self.read.is_none_or(|read| read.elapsed() >= LAST_LINES);
-        self.of != of || (is_old && !of.is_empty())
+        let is_other = self.of != of;
+        let rest = if is_other { REFRESH } else { LAST_LINES };
+        let has_rested = self.read.is_none_or(|read| read.elapsed() >= rest);
+        !self.is_under_way && has_rested && (is_other || !of.is_empty())
+    }
+}
+
+/// Losses of the connection.
+#[derive(Default)]
+struct Losses {
+    /// How many follow each other.
+    count: u32,
+    last: Option<Instant>,
+}
+
+impl Losses {
+    /// The pause before the watches begin again: none at first, then twice as long each time. Otherwise a list that fails
+    /// while other requests succeed would be asked for in each frame.
+    fn pause(&mut self, now: Instant) -> Duration {
+        let last = self.last.replace(now);
+        let follows = last.is_some_and(|last| now.duration_since(last) < LAST_LINES);
+        self.count = if follows { self.count + 1 } else { 0 };
+        let earlier = self.count.checked_sub(1);
+        earlier.map_or(Duration::ZERO, |earlier| PAUSES.after(earlier))
     }
 }
 
@@ -297,48 +353,61 @@ async fn watch(
         signal(SignalKind::terminate())?,
     );
     let (mut state, mut last_lines) = (State::default(), LastLines::default());
+    let mut losses = Losses::default();
     let (read, mut was_read) = mpsc::channel::<Vec<ShownPod>>(1);
     let mut returned: BoxFuture<'_, ()> = pending().boxed();
     let (mut is_stale, mut drawn) = (true, Instant::now());
     loop {
         tokio::select! {
             () = &mut returned => {
-                // What was missed is in new lists. The old watches would wait for up to half a minute.
+                // The old watches would wait for up to half a minute.
                 events = self::events(connection, name).boxed();
-                (state.lost, is_stale) = (None, true);
+                state.begin();
                 returned = pending().boxed();
             }
             Some(pods) = was_read.recv() => {
-                last_lines.pods = pods;
+                (last_lines.pods, last_lines.is_under_way) = (pods, false);
                 is_stale = true;
             }
             _ = interrupt.recv() => return Ok(INTERRUPTED),
             _ = terminate.recv() => return Ok(INTERRUPTED),
             _ = frames.tick() => {
-                let was_lost = state.lost.is_some();
+                let was_broken = state.is_broken;
                 is_stale |= read_burst(&mut events, &mut state, connection).await?;
-                if state.lost.is_some() && !was_lost {
-                    returned = connected(connection, name).boxed();
+                is_stale |= state.settle();
+                if state.is_broken && !was_broken {
+                    let pause = losses.pause(Instant::now());
+                    returned = connected(connection, name, pause).boxed();
                 }
                 let is_resized = match output {
                     Output::Screen(screen) => size() != Some(screen.size()),
                     Output::Lines(_) => false,
                 };
                 let is_due = is_stale || is_resized || drawn.elapsed() >= REFRESH;
-                if !is_due || !state.is_known() {
+                if !is_due || !(state.is_known || state.lost.is_some()) {
                     continue;
                 }
                 (is_stale, drawn) = (false, Instant::now());
+                let lost = state.lost.clone();
+                let lost = lost.as_deref();
+                if !state.is_known {
+                    let lost = lost.unwrap_or_default();
+                    draw(output, label.is_some(), |page| layout::lost(lost, page), || lost_line(lost))?;
+                    continue;
+                }
                 let object = state.object()?;
                 let cells = state.cells(&object, label, Utc::now());
-                draw(output, &object, state.lost.as_deref(), &cells, &last_lines.pods, !state.no_nodes, label.is_some())?;
+                let lines = |page| frame(&object, lost, &cells, &last_lines.pods, &state.missing(), page);
+                let line = || lost.map_or_else(|| layout::summary(&object, &cells), lost_line);
+                draw(output, label.is_some(), lines, line)?;
                 // However many nodes there are, frames take a small part of a core.
                 frames.reset_after((drawn.elapsed() * REST).clamp(FRAME, REFRESH));
                 // They are read again when these change.
-                let of: Vec<Noted> = cells.iter().filter_map(|it| it.pod.clone()).collect();
+                let of: Vec<Noted> = noted(&cells).map(|(_, it)| it.clone()).collect();
                 if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
                     last_lines.of = of;
                     last_lines.read = Some(Instant::now());
+                    last_lines.is_under_way = true;
                     let (connection, read) = (connection.clone(), read.clone());
                     tokio::spawn(async move {
                         // The view may be at its end.
@@ -361,7 +430,7 @@ async fn read_burst(
     let mut is_stale = false;
     loop {
         // The first lists are worth waiting for.
-        let burst = if state.is_known() { BURST } else { FRAME };
+        let burst = if state.is_known { BURST } else { FRAME };
         let end = (begin + burst).max(time::Instant::now() + GAP);
         let end = end.min(begin + MAX_BURST);
         match time::timeout_at(end, events.next()).await {
@@ -371,8 +440,9 @@ async fn read_burst(
     }
 }
 
-/// Returns when the server answers, whatever it says: the watches find out what that means.
-async fn connected(connection: &Connection, name: &str) {
+/// Returns when the server answers after a pause, whatever it says: the watches find out what that means.
+async fn connected(connection: &Connection, name: &str, pause: Duration) {
+    time::sleep(pause).await;
     let mut failures = 0;
     while let Err(failure) = cluster::get(connection, name).await
         && failure.is_passing()
@@ -382,14 +452,17 @@ async fn connected(connection: &Connection, name: &str) {
     }
 }
 
+/// The same as a frame in one line, for output that is not a terminal.
+fn lost_line(lost: &str) -> Line {
+    Line::new(&format!("{lost}; trying again"))
+}
+
+/// Shows a frame or, where there is no terminal, a line.
 fn draw(
     output: &mut Output,
-    object: &Object,
-    lost: Option<&str>,
-    cells: &[NodeCell],
-    pods: &[ShownPod],
-    has_nodes: bool,
     grouped: bool,
+    lines: impl FnOnce(Page) -> Vec<Line>,
+    line: impl FnOnce() -> Line,
 ) -> Result<(), Failure> {
     match output {
         Output::Screen(screen) => {
@@ -397,17 +470,12 @@ fn draw(
                 return Ok(());
             };
             let page = Page::new(Some((width, height)), is_utf8(), grouped);
-            let lines = frame(object, lost, cells, pods, has_nodes, page);
-            let colour = Colour::detect(&io::stdout());
+            let (lines, colour) = (lines(page), Colour::detect(&io::stdout()));
             let lines = lines.iter().map(|line| line.render(Some(width), colour));
             screen.show(lines.collect(), (width, height))?;
         }
         Output::Lines(before) => {
-            let line = match lost {
-                Some(lost) => Line::new(&format!("{lost}; trying again")),
-                None => layout::summary(object, cells),
-            };
-            let line = line.render(None, Colour::OFF);
+            let line = line().render(None, Colour::OFF);
             if line != *before {
                 let mut out = io::stdout();
                 writeln!(out, "{} {line}", Utc::now().format("%H:%M:%SZ"))?;
@@ -421,6 +489,9 @@ fn draw(
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
     use kube::core::Status;
 
     use super::*;
@@ -439,8 +510,8 @@ mod tests {
         apply(&mut watched, watcher::Event::Init);
         assert!(!apply(&mut watched, watcher::Event::InitApply(("a", 1))));
         apply(&mut watched, watcher::Event::InitApply(("b", 1)));
-        assert!(names(&watched).is_empty() && !watched.is_known);
-        assert!(apply(&mut watched, watcher::Event::InitDone) && watched.is_known);
+        assert!(names(&watched).is_empty() && !watched.is_complete);
+        assert!(apply(&mut watched, watcher::Event::InitDone) && watched.is_complete);
         assert_eq!(names(&watched), [("a", 1), ("b", 1)]);
         apply(&mut watched, watcher::Event::Init);
         apply(&mut watched, watcher::Event::InitApply(("b", 2)));
@@ -480,7 +551,79 @@ mod tests {
         assert!(!last.is_due(&[]));
         last.of = of.to_vec();
         last.read = Some(Instant::now());
-        assert!(!last.is_due(&of));
-        assert!(last.is_due(&[noted("Error, 2 restarts")]));
+        let others = [noted("Error, 2 restarts")];
+        assert!(!last.is_due(&of) && !last.is_due(&others), "without a rest");
+        last.read = Instant::now().checked_sub(REFRESH);
+        assert!(last.is_due(&others) && last.is_due(&[]) && !last.is_due(&of));
+        last.is_under_way = true;
+        assert!(!last.is_due(&others), "while it is read");
+    }
+
+    #[test]
+    fn the_pauses_between_losses_that_follow_each_other_double() {
+        let (begin, mut losses) = (Instant::now(), Losses::default());
+        let mut pause = |seconds| {
+            losses
+                .pause(begin + Duration::from_secs(seconds))
+                .as_millis()
+        };
+        let pauses = [0, 1, 2, 3, 4, 5, 6].map(&mut pause);
+        assert_eq!(pauses, [0, 250, 500, 1_000, 2_000, 4_000, 4_000]);
+        assert_eq!(pause(16), 0);
+    }
+
+    /// A connection over which no request is sent.
+    fn connection() -> Connection {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Err::<Response<Body>, _>(io::Error::other("no server"))
+        });
+        Connection {
+            client: Client::new(service, "shop"),
+            namespace: "shop".to_owned(),
+            server: "server:6443".to_owned(),
+        }
+    }
+
+    fn answered(code: u16) -> watcher::Error {
+        watcher::Error::WatchError(Box::new(Status {
+            code,
+            ..Status::default()
+        }))
+    }
+
+    #[tokio::test]
+    async fn what_may_be_listed_again_is_missing_no_more() {
+        let (connection, mut state) = (connection(), State::default());
+        let mut apply = |event| state.apply(event, &connection).is_ok_and(|is_new| is_new);
+        assert!(apply(Event::Node(Err(answered(403)))));
+        assert!(apply(Event::Revision(Err(answered(403)))));
+        assert!(apply(Event::Node(Ok(watcher::Event::InitDone))));
+        assert_eq!(state.missing(), ["controllerrevisions"]);
+        let listed = Event::Revision(Ok(watcher::Event::InitDone));
+        assert!(state.apply(listed, &connection).is_ok());
+        assert!(state.missing().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_lost_until_everything_is_listed_again() {
+        let (connection, mut state) = (connection(), State::default());
+        let failed = || Event::Revision(Err(answered(500)));
+        assert!(matches!(state.apply(failed(), &connection), Ok(true)));
+        assert!(!state.settle() && !state.is_known && state.is_broken);
+        state.begin();
+        assert!(!state.is_broken && !state.settle() && state.lost.is_some());
+        // It is a new loss for the next pause, and nothing new to show.
+        assert!(matches!(state.apply(failed(), &connection), Ok(false)));
+        assert!(state.is_broken);
+        state.begin();
+        for event in [
+            Event::Object(Ok(watcher::Event::InitDone)),
+            Event::Pod(Ok(watcher::Event::InitDone)),
+            Event::Node(Ok(watcher::Event::InitDone)),
+            Event::Revision(Ok(watcher::Event::InitDone)),
+        ] {
+            assert!(state.apply(event, &connection).is_ok());
+        }
+        assert!(state.settle() && state.is_known && state.lost.is_none());
     }
 }

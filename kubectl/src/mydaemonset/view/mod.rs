@@ -23,7 +23,7 @@ use super::object::{Object, parse_name};
 use super::{cluster, failing, list, starting, why};
 use crate::connection::{Connection, Failure};
 use crate::terminal::{Colour, size};
-use cells::{Cell, NodeCell, cells, group_label};
+use cells::{Cell, NodeCell, Noted, cells, group_label};
 use layout::{Page, ShownPod};
 use line::Line;
 
@@ -48,9 +48,17 @@ pub(super) struct Get {
 const MAX_PODS: usize = 5;
 /// A kubelet that does not answer in this time does not delay the others.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Why the nodes cannot be shown as they are.
-const NO_NODES: &str =
-    "You may not list nodes: zones, cordons and nodes without a pod are not shown.";
+/// What may be wrong without a right to list objects, each with the objects.
+const MISSING: [(&str, &str); 2] = [
+    (
+        "nodes",
+        "zones, cordons and nodes without a pod are not shown",
+    ),
+    (
+        "controllerrevisions",
+        "domains, and a way back, may be shown wrongly",
+    ),
+];
 
 impl Get {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
@@ -68,13 +76,15 @@ impl Get {
         let fleet = why::fleet(connection, &name, Utc::now())
             .await?
             .with_pods()?;
+        let missing = MISSING.map(|(kind, _)| kind).into_iter();
+        let missing: Vec<&str> = missing.filter(|kind| fleet.lacks(kind)).collect();
         let seen = fleet.seen(&object);
         let label = self.by.as_deref().or_else(|| object.topology_key());
         let label = label.or_else(|| group_label(seen.nodes.as_deref().unwrap_or_default()));
         let cells = cells(&seen, label, Utc::now());
         let pods = look_at(connection, &cells).await;
         let page = Page::new(size(), is_utf8(), self.by.is_some());
-        let lines = frame(&object, None, &cells, &pods, seen.nodes.is_some(), page);
+        let lines = frame(&object, None, &cells, &pods, &missing, page);
         let mut out = io::stdout().lock();
         for line in rendered(&lines, &io::stdout()) {
             writeln!(out, "{line}")?;
@@ -103,16 +113,20 @@ fn rendered(lines: &[Line], stream: &impl IsTerminal) -> Vec<String> {
     lines.collect()
 }
 
-/// The first pods that fail, and that take long to become Ready, with what a closer look shows.
-async fn look_at(connection: &Connection, cells: &[NodeCell]) -> Vec<ShownPod> {
+/// The first pods that fail, and that take long to become Ready: those worth a closer look.
+fn noted(cells: &[NodeCell]) -> impl Iterator<Item = (&NodeCell, &Noted)> {
     let of = |cell| {
         let cells = cells.iter().filter(move |it| it.cell == cell);
         let noted = cells.filter_map(|it| Some((it, it.pod.as_ref()?)));
         noted.take(MAX_PODS)
     };
+    of(Cell::Failed).chain(of(Cell::Starting))
+}
+
+/// The same with what the closer look shows.
+async fn look_at(connection: &Connection, cells: &[NodeCell]) -> Vec<ShownPod> {
     let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
-    let pods = of(Cell::Failed).chain(of(Cell::Starting));
-    let pods = pods.map(async |(cell, noted)| {
+    let pods = noted(cells).map(async |(cell, noted)| {
         let look = async {
             let pod = api.get(&noted.pod).await.ok()?;
             Some(match cell.cell {
@@ -136,21 +150,23 @@ async fn look_at(connection: &Connection, cells: &[NodeCell]) -> Vec<ShownPod> {
     join_all(pods).await
 }
 
-/// Everything that is shown. `lost` says why there is no connection.
+/// Everything that is shown. `lost` says why there is no connection, `missing` what the user may not list.
 fn frame(
     object: &Object,
     lost: Option<&str>,
     cells: &[NodeCell],
     pods: &[ShownPod],
-    has_nodes: bool,
+    missing: &[&str],
     page: Page,
 ) -> Vec<Line> {
     let mut lines = layout::header(object, page);
     lines.extend(lost.into_iter().flat_map(|lost| layout::lost(lost, page)));
     lines.push(Line::default());
     lines.extend(layout::nodes(cells, page));
-    if !has_nodes {
-        lines.push(Line::new(NO_NODES));
+    for (kind, text) in MISSING {
+        if missing.contains(&kind) {
+            lines.push(Line::new(&format!("You may not list {kind}: {text}.")));
+        }
     }
     lines.extend(layout::pods(pods, cells, page));
     lines
@@ -209,7 +225,57 @@ fn speaks_utf8(locale: Option<&str>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::mydaemonset::object::tests::object;
+    use crate::terminal::Colour;
+
+    #[test]
+    fn a_frame_says_what_the_user_may_not_list() {
+        let object = object(&json!({"image": "nginx:1.29"}), &Value::Null);
+        let shown = |missing: &[&str]| {
+            let frame = frame(
+                &object,
+                None,
+                &[],
+                &[],
+                missing,
+                Page::new(None, true, false),
+            );
+            let lines = frame.iter().map(|line| line.render(None, Colour::OFF));
+            lines
+                .filter(|line| line.starts_with("You may not"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&[]), Vec::<String>::new());
+        assert_eq!(
+            shown(&["controllerrevisions"]),
+            [
+                "You may not list controllerrevisions: domains, and a way back, may be shown wrongly."
+            ]
+        );
+        assert_eq!(shown(&["nodes", "controllerrevisions"]).len(), 2);
+    }
+
+    #[test]
+    fn a_few_pods_of_many_are_looked_at() {
+        let cells = (0..30).map(|i| NodeCell {
+            node: format!("n{i}"),
+            group: String::new(),
+            cell: [Cell::Starting, Cell::Failed, Cell::New][i % 3],
+            pod: Some(Noted {
+                pod: format!("p{i}"),
+                reason: String::new(),
+            }),
+        });
+        let cells: Vec<NodeCell> = cells.collect();
+        let noted: Vec<&str> = noted(&cells).map(|(_, it)| it.pod.as_str()).collect();
+        let expected = [
+            "p1", "p4", "p7", "p10", "p13", "p0", "p3", "p6", "p9", "p12",
+        ];
+        assert_eq!(noted, expected);
+    }
 
     #[test]
     fn without_a_name_there_is_a_list_and_nothing_else() {
