@@ -218,6 +218,8 @@ function times(program) {
   const ask = latest(({ timespec, zone }) => run(program, { at: { timespec, zone, now: Date.now() } }), show);
   const changed = () => ask({ timespec: words.value, zone: zone() });
   words.addEventListener("input", changed);
+  // Much time may have passed since "in 2 h".
+  document.addEventListener("visibilitychange", () => document.hidden || changed());
   changed();
   return panel;
 }

@@ -81,13 +81,13 @@ pub(crate) fn samples() -> Vec<Sample> {
 }
 
 /// Judges a text.
-pub(crate) fn answer(manifest: String, now: i64) -> io::Result<Answer> {
+pub(crate) fn answer(manifest: &str, now: i64) -> io::Result<Answer> {
     let now = DateTime::from_timestamp_millis(now)
         .ok_or_else(|| io::Error::other("the clock of this browser is out of range"))?;
     let books: Vec<Rulebook> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
     let source = Source {
         name: INPUT.to_owned(),
-        text: read::decode(manifest.into_bytes()),
+        text: read::text(&mut manifest.as_bytes()),
         is_named: true,
     };
     let judged = judge(&source, &books, now);
@@ -186,7 +186,7 @@ mod tests {
     const AT: &str = "apiVersion: cnat.programming-kubernetes.info/v1alpha1\nkind: At\nmetadata:\n  name: a\nspec:\n";
 
     fn judged(text: &str) -> Answer {
-        answer(text.to_owned(), FRIDAY).unwrap()
+        answer(text, FRIDAY).unwrap()
     }
 
     #[test]
@@ -227,6 +227,13 @@ mod tests {
         assert_eq!(names, [Some("a"), Some("b")]);
         assert!(answer.diffs[0].unified.contains("\n+spec:\n"), "{answer:?}");
         assert!(answer.diffs[1].unified.contains("\n spec:\n"), "{answer:?}");
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_as_unreadable_as_for_admit() {
+        let answer = judged(&"#\n".repeat(8 * 1024 * 1024 + 1));
+        assert_eq!(answer.errors, "error: -: longer than 16 MiB\n");
+        assert_eq!(answer.code, 2);
     }
 
     #[test]

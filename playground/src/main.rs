@@ -32,7 +32,9 @@ fn main() -> io::Result<()> {
     let mut question = String::new();
     io::stdin().read_to_string(&mut question)?;
     let answer = match serde_json::from_str(&question)? {
-        Question::Admit { manifest, now } => serde_json::to_string(&admit::answer(manifest, now)?)?,
+        Question::Admit { manifest, now } => {
+            serde_json::to_string(&admit::answer(&manifest, now)?)?
+        }
         Question::At {
             timespec,
             zone,

@@ -92,7 +92,8 @@ fn file(path: &Path) -> Result<String, String> {
     text(&mut File::open(path).map_err(|error| error.to_string())?)
 }
 
-fn text(from: &mut dyn Read) -> Result<String, String> {
+/// What is read, as text, unless it is too long.
+pub fn text(from: &mut dyn Read) -> Result<String, String> {
     let mut bytes = Vec::new();
     from.take(MAX_FILE_LEN + 1)
         .read_to_end(&mut bytes)
