@@ -24,13 +24,19 @@ const TYPED: [(&str, &str); 4] = [
 ];
 
 /// Why no test runs a block.
+#[rustfmt::skip]
 const REASONS: [&str; 6] = [
     // It takes hours, and is run by hand.
-    "hours",    // The reader puts names in.
-    "names",    // It could run on a real cluster, and does not yet.
-    NO_TEST,    // It calls a program that the tests do not have.
-    "program",  // It needs a registry, or what builds images for one.
-    "registry", // It needs the files of a release.
+    "hours",
+    // The reader puts names in.
+    "names",
+    // It could run on a real cluster, and does not yet.
+    NO_TEST,
+    // It calls a program that the tests do not have.
+    "program",
+    // It needs a registry, or what builds images for one.
+    "registry",
+    // It needs the files of a release.
     "release",
 ];
 const NO_TEST: &str = "no-test";
@@ -56,11 +62,16 @@ impl Block<'_> {
 
     /// Whether a file has the first command, whatever variables the page gives it.
     fn is_called_by(&self, path: &str) -> bool {
-        let command = self.lines.first().copied().unwrap_or_default();
-        let words = command.split(' ');
-        let words: Vec<&str> = words.filter(|word| !word.contains('=')).collect();
         let text = fs::read_to_string(checkout().join(path));
-        text.is_ok_and(|text| text.contains(&words.join(" ")))
+        text.is_ok_and(|text| self.is_called_in(&text))
+    }
+
+    fn is_called_in(&self, text: &str) -> bool {
+        let command = self.lines.first().copied().unwrap_or_default();
+        let words = command.split(' ').filter(|word| !word.contains('='));
+        let words = words.collect::<Vec<_>>().join(" ");
+        let mut code = text.lines().filter(|line| !line.trim().starts_with('#'));
+        !words.is_empty() && code.any(|line| line.contains(&words))
     }
 }
 
@@ -162,6 +173,26 @@ fn a_missing_unknown_or_needless_mark_is_found() {
     }
     assert_eq!(found("docs/admit.md", "sh"), None);
     assert!(found("docs/admit.md", "sh not-run:names").is_some());
+}
+
+#[test]
+fn a_file_that_only_mentions_a_command_does_not_run_it() {
+    let is_called = |command: &'static str, text: &str| {
+        let block = Block {
+            lines: vec![command],
+            ..Block::default()
+        };
+        block.is_called_in(text)
+    };
+    assert!(is_called(
+        "make run LOCAL=1",
+        "# As CI.\n  ./hack/bare make run >log\n"
+    ));
+    assert!(!is_called(
+        "make run",
+        "set -e\n  # `make run` is not run\n"
+    ));
+    assert!(!is_called("LOCAL=1", "make run\n"));
 }
 
 /// What `my-operator COMMAND --help` prints.

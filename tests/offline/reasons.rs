@@ -33,6 +33,7 @@ const OWNERS: [(&[&str], &[&str]); 9] = [
     ),
     (
         &[
+            "kinds/samples/src/memcached/decide.rs",
             "kinds/samples/src/memcached/status.rs",
             "kinds/samples/src/owned_child/deployment.rs",
             "kinds/samples/src/owned_child/status.rs",
@@ -40,15 +41,24 @@ const OWNERS: [(&[&str], &[&str]); 9] = [
         &["docs/memcached/README.md"],
     ),
     (
-        &["kinds/samples/src/crontab/status.rs"],
+        &[
+            "kinds/samples/src/crontab/decide.rs",
+            "kinds/samples/src/crontab/status.rs",
+        ],
         &["docs/crontab/README.md"],
     ),
     (
-        &["kinds/samples/src/foo/status.rs"],
+        &[
+            "kinds/samples/src/foo/decide.rs",
+            "kinds/samples/src/foo/status.rs",
+        ],
         &["docs/foo/README.md"],
     ),
     (
-        &["kinds/samples/src/foobar/status.rs"],
+        &[
+            "kinds/samples/src/foobar/decide.rs",
+            "kinds/samples/src/foobar/status.rs",
+        ],
         &["docs/foobar/README.md"],
     ),
     (
@@ -68,8 +78,9 @@ const OWNERS: [(&[&str], &[&str]); 9] = [
     ),
 ];
 
-/// Other words of these files: the actions of Events, which no user looks for, a status, and a reason of Kubernetes.
-const OTHERS: [&str; 25] = [
+/// Other words of these files: the actions of Events, which no user looks for, a status, a reason of Kubernetes, and values
+/// of Pods.
+const OTHERS: [&str; 27] = [
     "Apply",
     "CreatePods",
     "Delete",
@@ -79,6 +90,7 @@ const OTHERS: [&str; 25] = [
     "DeploymentPaused",
     "Finish",
     "Lead",
+    "OnFailure",
     "PlacePods",
     "RecordPod",
     "ReleasePod",
@@ -87,6 +99,7 @@ const OTHERS: [&str; 25] = [
     "RollOut",
     "RunCommand",
     "RunPods",
+    "RuntimeDefault",
     "Schedule",
     "StartPod",
     "Sync",
