@@ -61,6 +61,8 @@ struct Watched<V> {
     listed: BTreeMap<String, V>,
     /// Whether a list of this watch has been complete.
     is_complete: bool,
+    /// The user may not list them.
+    is_forbidden: bool,
 }
 
 impl<V> Default for Watched<V> {
@@ -69,6 +71,7 @@ impl<V> Default for Watched<V> {
             live: BTreeMap::new(),
             listed: BTreeMap::new(),
             is_complete: false,
+            is_forbidden: false,
         }
     }
 }
@@ -80,6 +83,11 @@ impl<V> Watched<Arc<V>> {
 }
 
 impl<V: PartialEq> Watched<V> {
+    /// Whether all that the user may list is known.
+    fn is_settled(&self) -> bool {
+        self.is_complete || self.is_forbidden
+    }
+
     /// Takes up an event. Returns whether what is known changed.
     fn apply<K>(&mut self, event: watcher::Event<K>, view: impl Fn(K) -> (String, V)) -> bool {
         match event {
@@ -90,7 +98,7 @@ impl<V: PartialEq> Watched<V> {
             }
             watcher::Event::InitDone => {
                 self.live = std::mem::take(&mut self.listed);
-                self.is_complete = true;
+                (self.is_complete, self.is_forbidden) = (true, false);
                 return true;
             }
             watcher::Event::Apply(object) => {
@@ -123,10 +131,6 @@ struct State {
     pods: Watched<Arc<PodView>>,
     nodes: Watched<Arc<NodeView>>,
     revisions: Watched<Arc<RevisionView>>,
-    /// The user may not list nodes.
-    no_nodes: bool,
-    /// The same of revisions.
-    no_revisions: bool,
     /// The label by which the nodes are grouped. It takes long to find where they have none of these labels.
     group: Option<&'static str>,
     /// Whether that may have changed.
@@ -162,7 +166,6 @@ impl State {
                 (view.name.clone(), Arc::new(view))
             })),
             Event::Node(Ok(event)) => {
-                self.no_nodes &= !matches!(event, watcher::Event::InitDone);
                 let is_new = self.nodes.apply(event, |node| {
                     let view = NodeView::from_watched(node, now);
                     (view.name.clone(), Arc::new(view))
@@ -170,18 +173,17 @@ impl State {
                 self.regroup |= is_new;
                 Ok(is_new)
             }
-            Event::Revision(Ok(event)) => {
-                self.no_revisions &= !matches!(event, watcher::Event::InitDone);
-                Ok(self.revisions.apply(event, |revision| {
-                    let name = revision.metadata.name.clone().unwrap_or_default();
-                    let text = serde_json::to_string(&revision).unwrap_or_default();
-                    let view = RevisionView::from_json(&text).unwrap_or_default();
-                    (name, Arc::new(view))
-                }))
-            }
+            Event::Revision(Ok(event)) => Ok(self.revisions.apply(event, |revision| {
+                let name = revision.metadata.name.clone().unwrap_or_default();
+                let text = serde_json::to_string(&revision).unwrap_or_default();
+                let view = RevisionView::from_json(&text).unwrap_or_default();
+                (name, Arc::new(view))
+            })),
             Event::Object(Err(error)) | Event::Pod(Err(error)) => passing(error),
-            Event::Node(Err(error)) => without(passing(error), &mut self.no_nodes),
-            Event::Revision(Err(error)) => without(passing(error), &mut self.no_revisions),
+            Event::Node(Err(error)) => without(passing(error), &mut self.nodes.is_forbidden),
+            Event::Revision(Err(error)) => {
+                without(passing(error), &mut self.revisions.is_forbidden)
+            }
         }
     }
 
@@ -197,10 +199,10 @@ impl State {
     /// Notes whether everything has been listed since the watches began: then it is known, and the connection is there.
     /// Returns whether that is new.
     fn settle(&mut self) -> bool {
-        let has_nodes = self.nodes.is_complete || self.no_nodes;
-        let has_revisions = self.revisions.is_complete || self.no_revisions;
-        let has_all =
-            self.objects.is_complete && self.pods.is_complete && has_nodes && has_revisions;
+        let has_all = self.objects.is_complete
+            && self.pods.is_complete
+            && self.nodes.is_settled()
+            && self.revisions.is_settled();
         self.is_known |= has_all;
         has_all && !self.is_broken && self.lost.take().is_some()
     }
@@ -208,8 +210,8 @@ impl State {
     /// What the user may not list.
     fn missing(&self) -> Vec<&'static str> {
         let kinds = [
-            ("nodes", self.no_nodes),
-            ("controllerrevisions", self.no_revisions),
+            ("nodes", self.nodes.is_forbidden),
+            ("controllerrevisions", self.revisions.is_forbidden),
         ];
         let missing = kinds.into_iter().filter(|(_, is_missing)| *is_missing);
         missing.map(|(kind, _)| kind).collect()
@@ -227,7 +229,7 @@ impl State {
     }
 
     fn cells(&mut self, object: &Object, label: Option<&str>, now: DateTime<Utc>) -> Vec<NodeCell> {
-        let nodes = (!self.no_nodes).then(|| self.nodes.all());
+        let nodes = (!self.nodes.is_forbidden).then(|| self.nodes.all());
         if std::mem::take(&mut self.regroup) {
             self.group = group_label(nodes.as_deref().unwrap_or_default());
         }
