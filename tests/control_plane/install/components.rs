@@ -93,7 +93,7 @@ async fn every_component_builds_and_is_accepted_alone_and_with_the_others() {
     let cluster = cluster().await;
     let mut components = component_names();
     assert!(components.len() >= 3, "{components:?}");
-    let page = std::fs::read_to_string(checkout().join("config/components/README.md")).unwrap();
+    let page = std::fs::read_to_string(checkout().join("docs/operations/components.md")).unwrap();
     for name in &components {
         assert!(page.contains(&format!("\n- `{name}`: ")), "{name}");
     }
@@ -164,7 +164,7 @@ async fn with_cert_manager_the_files_are_where_the_operator_reads_them() {
 }
 
 /// What kustomize makes of a kustomization of one's own with these components, in that order, and perhaps with another
-/// namespace, as config/components/README.md says.
+/// namespace, as docs/operations/components.md says.
 async fn overlay(cluster: &Cluster, components: &[&str], namespace: Option<&str>) -> Said {
     let folder = tempfile::tempdir().unwrap();
     let up = "../".repeat(folder.path().components().count() - 1);
