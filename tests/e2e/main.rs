@@ -29,6 +29,7 @@ mod memcached;
 mod mydaemonset;
 mod node;
 mod roll;
+mod runbook;
 mod sample_kinds;
 mod upgrade;
 mod walk;
