@@ -44,6 +44,12 @@ const server = createServer((request, response) => {
     response.writeHead(204).end();
     return;
   }
+  // As if two versions were published.
+  if (path === "/versions.json") {
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end('[{"version": "0.2.0", "url": "/0.2.0/"}, {"version": "0.1.0", "url": "/"}]');
+    return;
+  }
   const file = join(site, path.endsWith("/") ? `${path}index.html` : path);
   if (!file.startsWith(site + sep) || !extname(file) || !existsSync(file)) {
     response.writeHead(404).end();
