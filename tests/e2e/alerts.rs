@@ -318,9 +318,9 @@ impl Story {
     async fn writes_of_the_status_are_refused(&self) {
         let kubectl = self.kubectl("errors").await;
         let policy = Policy::deny(&kubectl, "UPDATE", "mydaemonsets/status", BY_OPERATOR).await;
-        let names: Vec<_> = (0..5).map(|number| format!("e{number}")).collect();
-        for name in &names {
-            kubectl.apply(&mydaemonset(name, "good:1", "")).await.good();
+        for number in 0..5 {
+            let object = mydaemonset(&format!("e{number}"), "good:1", "");
+            kubectl.apply(&object).await.good();
         }
         let labels = [("controller", "mydaemonset"), ("namespace", NAMESPACE)];
         let errors = Fault::new("MyOperatorReconcileErrors", &labels);
@@ -404,9 +404,8 @@ impl Story {
             kubectl.until_field("lease/leases", holder, &own).await;
             let other =
                 "{\"spec\": {\"holderIdentity\": \"another\", \"leaseDurationSeconds\": 1}}";
-            let patch = ["patch", "lease/leases", "--type=merge", "-p", other];
-            let mut kubectl = kubectl.command("");
-            harness::run(kubectl.args(patch), "").await.good();
+            let patch = "patch lease/leases --type=merge --patch-file=/dev/stdin";
+            kubectl.with(patch, other).await.good();
         });
         let flaps = Fault::new("MyOperatorLeaderFlaps", &labels);
         self.happens(steal, flaps, async {}).await;
@@ -473,9 +472,8 @@ impl Story {
             let patch = json!([{"op": "replace", "path": at, "value": policy}]).to_string();
             let name =
                 "validatingwebhookconfiguration/my-operator-validating-webhook-configuration";
-            let mut command = kubectl.command("");
-            command.args(["patch", name, "--type=json", "-p", &patch]);
-            harness::run(&mut command, "").await.good();
+            let args = format!("patch {name} --type=json --patch-file=/dev/stdin");
+            kubectl.with(&args, &patch).await.good();
         };
         set("Ignore").await;
         let labels = [("namespace", NAMESPACE), ("field", "failurePolicy")];
@@ -562,9 +560,8 @@ impl Files {
 /// A request whose body would be too large.
 async fn too_large(webhook: &str, tls: Arc<ClientConfig>) {
     let stream = TcpStream::connect(webhook).await.unwrap();
-    let name = rustls::pki_types::ServerName::try_from("127.0.0.1").unwrap();
-    let connector = tokio_rustls::TlsConnector::from(tls);
-    let mut stream = connector.connect(name, stream).await.unwrap();
+    let stream = peer::secured(stream, "127.0.0.1", tls).await;
+    let mut stream = stream.unwrap();
     let head = format!("POST {SLOW} HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -592,14 +589,14 @@ struct Stopped<'a>(&'a Operator);
 
 impl<'a> Stopped<'a> {
     fn begin(operator: &'a Operator) -> Self {
-        operator.signal(Signal::STOP);
+        operator.process.signal(Signal::STOP);
         Self(operator)
     }
 }
 
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
-        self.0.signal(Signal::CONT);
+        self.0.process.signal(Signal::CONT);
     }
 }
 
@@ -619,10 +616,11 @@ async fn slow_reviews(operator: &Operator, tls: &Arc<ClientConfig>) {
     });
     let stops = async {
         loop {
-            // Of so few reviews, one or two are under way when it stops.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // Long enough for the metrics to be read in one go, and so few reviews that those under way when it stops are more
+            // than one in a hundred.
+            tokio::time::sleep(Duration::from_millis(150)).await;
             let _stopped = Stopped::begin(operator);
-            tokio::time::sleep(Duration::from_millis(700)).await;
+            tokio::time::sleep(Duration::from_millis(600)).await;
         }
     };
     tokio::join!(futures::future::join_all(callers), stops);
