@@ -97,6 +97,9 @@ function latest(ask, show) {
 // What is shown can be waited for.
 const answered = (panel, detail) => panel.dispatchEvent(new CustomEvent("answered", { detail, bubbles: true }));
 
+// Of a field in which the browser is to change and mark nothing.
+const AS_TYPED = { spellcheck: false, autocapitalize: "off", autocomplete: "off" };
+
 // A warning says itself that it is one.
 const LEVELS = { error: "unreadable: ", fault: "fault: ", warning: "" };
 
@@ -104,8 +107,7 @@ function manifests(program, samples) {
   const choice = element("select", { id: "playground-sample" });
   for (const [index, { file }] of samples.entries()) choice.append(element("option", { value: index }, file));
   const numbers = element("pre", { className: "playground-numbers", "aria-hidden": "true" });
-  const text = element("textarea", { id: "playground-manifest", wrap: "off", rows: 18 });
-  for (const name of ["spellcheck", "autocapitalize", "autocomplete"]) text.setAttribute(name, name === "spellcheck" ? "false" : "off");
+  const text = element("textarea", { id: "playground-manifest", wrap: "off", rows: 18, ...AS_TYPED });
   const sentence = element("p", { className: "playground-sentence", role: "status" });
   const list = element("ol", { className: "playground-findings", ariaLabel: "What was found" });
   const diffs = element("div", { className: "playground-diffs" });
@@ -194,8 +196,7 @@ function difference({ kind, name, line, unified }) {
 }
 
 function times(program) {
-  const words = element("input", { id: "playground-timespec", type: "text", value: "teatime fri" });
-  for (const name of ["spellcheck", "autocapitalize", "autocomplete"]) words.setAttribute(name, name === "spellcheck" ? "false" : "off");
+  const words = element("input", { id: "playground-timespec", type: "text", value: "teatime fri", ...AS_TYPED });
   const answers = element("div", { role: "status", className: "playground-time" });
   const panel = element(
     "section",

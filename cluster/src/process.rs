@@ -94,7 +94,8 @@ impl Process {
         log_tail(&self.log, lines)
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Sends a signal. Nothing happens if it has ended already.
+    pub fn signal(&self, signal: Signal) {
         // Under the lock, and only while the child is not reaped: the system cannot have reused its pid.
         let mut child = self.child();
         if let Ok(None) = child.try_wait()

@@ -1,18 +1,16 @@
 //! Certificates from a Secret that the kubelet mounts, as cert-manager and others make it.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{TimeDelta, Utc};
 use my_operator_cluster::{Process, free_ports};
-use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::net::TcpStream;
 use webhook_certs::authority::{Authority, Leaf};
 
-use crate::harness::{Kubectl, NAMESPACE, try_wait};
+use crate::harness::{Kubectl, NAMESPACE, peer, try_wait};
 use crate::{
     DEPLOYMENT, IMAGE, PODS, deploy, kubectl, own, pods, until_alone, until_pods, until_rolled_out,
 };
@@ -52,15 +50,9 @@ async fn publish(own: &Kubectl, leaf: &Leaf) {
 
 /// The certificate that a pod of the operator serves; none while it does not answer.
 async fn served(port: u16, authority: &Authority) -> Option<Vec<u8>> {
-    let mut roots = rustls::RootCertStore::empty();
-    let pem = authority.certificate_pem();
-    let certificate = rustls::pki_types::pem::PemObject::from_pem_slice(pem.as_bytes());
-    roots.add(certificate.unwrap()).unwrap();
-    let config = rustls::ClientConfig::builder().with_root_certificates(roots);
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config.with_no_client_auth()));
+    let trust = peer::trust(authority.certificate_pem().as_bytes());
     let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-    let name = ServerName::try_from(host()).unwrap();
-    let stream = connector.connect(name, stream).await.ok()?;
+    let stream = peer::secured(stream, &host(), trust).await.ok()?;
     let chain = stream.get_ref().1.peer_certificates()?;
     Some(chain[0].to_vec())
 }

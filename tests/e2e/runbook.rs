@@ -119,9 +119,9 @@ async fn certificates_are_shown_and_an_old_ca_goes(own: &Kubectl, folder: &Path)
     // The time is 2100-01-01T00:00:00Z.
     let previous =
         json!({"previous.crt": of_ca, "previous.drop-at": "MjEwMC0wMS0wMVQwMDowMDowMFo="});
-    let mut patch = own.command(&format!("patch {secret} --type=merge"));
-    let patch = patch.args(["-p", &json!({"data": previous}).to_string()]);
-    harness::run(patch, "").await.good();
+    let patch = format!("patch {secret} --type=merge --patch-file=/dev/stdin");
+    let data = json!({"data": previous}).to_string();
+    own.with(&patch, &data).await.good();
     run(
         own,
         folder,

@@ -13,12 +13,10 @@ use bounded_listener::{
 };
 use chrono::{TimeDelta, Utc};
 use my_operator::kinds;
+use my_operator_harness::peer::trust;
 use my_operator_telemetry::probes;
 use resilient_kube_client::clock;
-use rustls::client::Resumption;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use webhook_certs::ServedCertificate;
@@ -192,16 +190,7 @@ fn answer(answers: &mut BufReader<ChildStdout>) -> Value {
 
 /// A client that makes a full handshake each time, as an API server does.
 fn trusting(ca: &str) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    let ca = CertificateDer::from_pem_slice(ca.as_bytes()).unwrap();
-    roots.add(ca).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut config = Arc::unwrap_or_clone(trust(ca.as_bytes()));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config.resumption = Resumption::disabled();
     Arc::new(config)
 }

@@ -39,6 +39,7 @@ const REASONS: [&str; 6] = [
     // It needs the files of a release.
     "release",
 ];
+
 /// A block of a page: what stands behind the backticks, and the lines.
 #[derive(Default)]
 struct Block<'a> {

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use tracing::Subscriber;
+use tracing::Dispatch;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -71,28 +71,31 @@ pub fn start(format: Format, level: &str, spans: Option<SpanLayer>) -> anyhow::R
         Ok(directive) => filter.add_directive(directive),
         Err(_) => filter,
     };
-    let Some(spans) = spans else {
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_target(false);
-        match format {
-            Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
-            Format::Json => builder.json().flatten_event(true).init(),
-        }
-        return Ok(());
-    };
-    beside(spans, format, filter, std::io::stderr).init();
+    match spans {
+        Some(spans) => beside(spans, format, filter, std::io::stderr),
+        None => alone(format, filter, std::io::stderr),
+    }
+    .init();
     Ok(())
 }
 
+/// The log.
+fn alone<W>(format: Format, filter: EnvFilter, writer: W) -> Dispatch
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .with_target(false);
+    match format {
+        Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).into(),
+        Format::Json => builder.json().flatten_event(true).into(),
+    }
+}
+
 /// The same log, beside a layer for spans: each of the two has a filter of its own, which costs more than one for both.
-fn beside<W>(
-    spans: SpanLayer,
-    format: Format,
-    filter: EnvFilter,
-    writer: W,
-) -> impl Subscriber + Send + Sync
+fn beside<W>(spans: SpanLayer, format: Format, filter: EnvFilter, writer: W) -> Dispatch
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
@@ -106,6 +109,7 @@ where
     tracing_subscriber::registry()
         .with(spans)
         .with(lines.with_filter(filter))
+        .into()
 }
 
 #[cfg(test)]
@@ -118,7 +122,6 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
     use parking_lot::Mutex;
     use prost::Message as _;
-    use tracing::Dispatch;
 
     use super::*;
     use crate::traces;
@@ -160,16 +163,8 @@ mod tests {
         let writer = move || Writer(writer.clone());
         let filter = filter("info").unwrap();
         let dispatch = match spans {
-            Some(spans) => Dispatch::new(beside(spans, Format::Json, filter, writer)),
-            None => Dispatch::new(
-                tracing_subscriber::fmt()
-                    .with_env_filter(filter)
-                    .with_writer(writer)
-                    .with_target(false)
-                    .json()
-                    .flatten_event(true)
-                    .finish(),
-            ),
+            Some(spans) => beside(spans, Format::Json, filter, writer),
+            None => alone(Format::Json, filter, writer),
         };
         tracing::dispatcher::with_default(&dispatch, || {
             tracing::trace_span!(target: traces::TARGET, "span", field = "value").in_scope(|| {

@@ -9,7 +9,6 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use my_operator_rounds::lengths;
-use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -18,7 +17,7 @@ use tokio::time::timeout;
 
 use super::load::{Load, dry_run};
 use super::{VALIDATING, report, webhook_plane};
-use crate::harness::peer::trust;
+use crate::harness::peer::{secured, trust};
 use crate::harness::{self, Kubectl, NAMESPACE, Operator, operator_kubeconfig, wait_for};
 
 /// Peers that send one review after the other, each from an address of its own.
@@ -67,9 +66,7 @@ async fn send(
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
     let stream = socket.connect(webhook.parse().unwrap()).await?;
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    let connector = tokio_rustls::TlsConnector::from(tls.clone());
-    let mut stream = connector.connect(name, stream).await?;
+    let mut stream = secured(stream, "127.0.0.1", tls.clone()).await?;
     stream.write_all(request).await?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;

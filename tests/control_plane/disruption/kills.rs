@@ -128,10 +128,10 @@ impl Start<'_> {
                 starts: Starts::WhileFrozen(before),
             }) => {
                 before.pass(&first).await;
-                first.signal(Signal::STOP);
+                first.process.signal(Signal::STOP);
                 let frozen = Instant::now();
                 life.end(&self.operator("killed-too")).await;
-                first.signal(Signal::CONT);
+                first.process.signal(Signal::CONT);
                 let frozen = frozen.elapsed();
                 round.life.end(&first).await;
                 return frozen;

@@ -10,8 +10,8 @@
 //!   to the API server. [`peer`]: a caller of the webhooks that is not the API server.
 //! - [`record`], [`pods`]: every event of some objects, without a gap. [`policies`]: admission policies that hold back
 //!   or change single calls. [`oracle`]: the Go programs of `tests/oracle`.
-//! - [`alerts`], [`dashboards`], [`promql`], [`documented`]: the alerts, the dashboards of `contrib/mixin`, what expressions ask of Prometheus, and
-//!   the list of metrics in docs/operations/metrics.md.
+//! - [`alerts`], [`dashboards`], [`promql`], [`documented`]: the alerts, the dashboards of `contrib/mixin`, what
+//!   expressions ask of Prometheus, and the list of metrics in docs/operations/metrics.md.
 
 #![allow(
     missing_docs,

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use my_operator_cluster::{Cluster, Process, free_ports};
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::figures::http_get;
 use crate::install::operator_kubeconfig;
@@ -96,11 +95,6 @@ impl Operator {
             http_get(&self.probes, "/readyz"),
             self.log()
         );
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.process.pid()).ok();
-        kill_process(pid.and_then(Pid::from_raw).unwrap(), signal).unwrap();
     }
 
     pub fn log(&self) -> String {

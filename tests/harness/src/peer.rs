@@ -8,6 +8,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// A handshake and one call for a small object, as a peer with that trust. Gives the certificate presented.
 pub async fn call(webhook: &str, tls: Arc<ClientConfig>) -> Result<Vec<u8>, String> {
@@ -22,11 +24,8 @@ pub async fn call_for(
 ) -> Result<Vec<u8>, String> {
     let text = |error: std::io::Error| error.to_string();
     let stream = TcpStream::connect(webhook).await.map_err(text)?;
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    let mut stream = tokio_rustls::TlsConnector::from(tls)
-        .connect(name, stream)
-        .await
-        .map_err(text)?;
+    let stream = secured(stream, "127.0.0.1", tls).await;
+    let mut stream = stream.map_err(text)?;
     let presented = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
     let review = json!({
         "apiVersion": "admission.k8s.io/v1",
@@ -52,6 +51,16 @@ pub async fn call_for(
     } else {
         Err(answer.into_owned())
     }
+}
+
+/// A handshake with the server of that name, as a peer with that trust.
+pub async fn secured(
+    stream: TcpStream,
+    name: &str,
+    tls: Arc<ClientConfig>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    TlsConnector::from(tls).connect(name, stream).await
 }
 
 /// The trust in these certificates alone.

@@ -57,7 +57,7 @@ async fn round(
     let token = credential(&leader.kubeconfig);
     tokio::time::sleep(Duration::from_millis(random.u64(0..1_000))).await;
     let before = Utc::now();
-    leader.operator.signal(Signal::STOP);
+    leader.operator.process.signal(Signal::STOP);
     let stopped = Instant::now();
     other.until_it_leads().await;
     let took = stopped.elapsed();
@@ -67,7 +67,7 @@ async fn round(
 
     let went_on = Utc::now();
     let start = Instant::now();
-    leader.operator.signal(Signal::CONT);
+    leader.operator.process.signal(Signal::CONT);
     leader.until_it_steps_down().await;
     figures.takeovers.push(took);
     figures.ends.push(start.elapsed());
