@@ -11,22 +11,20 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A handshake and one call for a small object, as a peer with that trust. Gives the certificate presented.
+/// A handshake and one call, as a peer with that trust. Gives the certificate presented.
 pub async fn call(webhook: &str, tls: Arc<ClientConfig>) -> Result<Vec<u8>, String> {
-    call_for(webhook, tls, &json!({"image": "nginx:1"})).await
+    let request = review(webhook, &json!({"image": "nginx:1"}));
+    let sent = send(webhook, tls, &request).await;
+    let (presented, answer) = sent.map_err(|error| error.to_string())?;
+    if answer.starts_with("HTTP/1.1 200") && answer.contains("\"allowed\":true") {
+        Ok(presented)
+    } else {
+        Err(answer)
+    }
 }
 
-/// The same for an object with that spec.
-pub async fn call_for(
-    webhook: &str,
-    tls: Arc<ClientConfig>,
-    spec: &Value,
-) -> Result<Vec<u8>, String> {
-    let text = |error: std::io::Error| error.to_string();
-    let stream = TcpStream::connect(webhook).await.map_err(text)?;
-    let stream = secured(stream, "127.0.0.1", tls).await;
-    let mut stream = stream.map_err(text)?;
-    let presented = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+/// A request to review a new object with that spec.
+pub fn review(webhook: &str, spec: &Value) -> Vec<u8> {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -38,19 +36,26 @@ pub async fn call_for(
         },
     })
     .to_string();
-    let request = format!(
+    format!(
         "POST /validate-apps-zhongmingmao-io-v1beta1-mydaemonset HTTP/1.1\r\nHost: {webhook}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{review}",
         review.len()
-    );
-    stream.write_all(request.as_bytes()).await.map_err(text)?;
+    )
+    .into_bytes()
+}
+
+/// A handshake and that request. Gives the certificate presented, and the answer.
+pub async fn send(
+    webhook: &str,
+    tls: Arc<ClientConfig>,
+    request: &[u8],
+) -> std::io::Result<(Vec<u8>, String)> {
+    let stream = TcpStream::connect(webhook).await?;
+    let mut stream = secured(stream, "127.0.0.1", tls).await?;
+    let presented = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+    stream.write_all(request).await?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.map_err(text)?;
-    let answer = String::from_utf8_lossy(&answer);
-    if answer.starts_with("HTTP/1.1 200") && answer.contains("\"allowed\":true") {
-        Ok(presented)
-    } else {
-        Err(answer.into_owned())
-    }
+    stream.read_to_end(&mut answer).await?;
+    Ok((presented, String::from_utf8_lossy(&answer).into_owned()))
 }
 
 /// A handshake with the server of that name, as a peer with that trust.
