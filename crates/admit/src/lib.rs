@@ -5,7 +5,8 @@
 //! webhook calls, too. No rule is implemented twice. [`pods`] checks pod templates as the API server will check their
 //! pods. [`report`] prints the results, [`annotations`] as workflow commands of GitHub, and [`sarif`] as SARIF.
 //!
-//! No part of the running operator is started: no runtime, no logs, no client.
+//! No part of the running operator is started: no runtime, no logs, no client. CEL rules, policies of others, quotas and
+//! updates are not checked. `cargo run -p my-operator-admit --example check` is a whole program with a kind of its own.
 
 pub mod annotations;
 pub mod object;
