@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::harness::markdown::{CodeBlock, code_blocks};
 use crate::harness::{self, Kubectl, Said, checkout, operator_program, wait_for};
 use crate::{
     IMAGE, PODS, deploy, kubectl, own, ready_pod, until_alone, until_pods, until_rolled_out,
@@ -15,11 +16,10 @@ use crate::{
 fn block(page: &str, text: &str) -> String {
     let path = checkout().join("docs/operations").join(page);
     let page = fs::read_to_string(path).unwrap();
-    let mut blocks = page.split("```").skip(1).step_by(2);
-    let block = blocks.find(|block| block.contains(text));
-    let block = block.unwrap_or_else(|| panic!("no block has {text:?}"));
-    let (_, lines) = block.split_once('\n').unwrap();
-    lines.to_owned()
+    let blocks = code_blocks(&page);
+    let mut texts = blocks.iter().map(CodeBlock::text);
+    let block = texts.find(|block| block.contains(text));
+    block.unwrap_or_else(|| panic!("no block has {text:?}"))
 }
 
 /// Runs commands in bash, where `kubectl` and `my-operator` are those of the tests.

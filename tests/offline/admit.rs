@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use my_operator_harness::markdown::code_blocks;
 use serde_json::{Value, json};
 
 use crate::checkout::checkout;
@@ -521,9 +522,9 @@ fn what_kubectl_calls_a_list_is_judged() {
 /// The blocks of the page: commands behind `$`, their next lines behind `>`, and what they print.
 fn transcripts(page: &str) -> Vec<(String, String)> {
     let mut transcripts: Vec<(String, String)> = Vec::new();
-    for block in page.split("```").skip(1).step_by(2) {
+    for block in code_blocks(page) {
         let mut inside = false;
-        for line in block.lines().skip(1) {
+        for line in block.lines {
             if let Some(command) = line.strip_prefix("$ ") {
                 transcripts.push((command.to_owned(), String::new()));
                 inside = true;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
+use my_operator_harness::markdown::{CodeBlock, code_blocks};
+
 use crate::checklist::tests;
 use crate::checkout::{checkout, files, pages};
 use crate::make;
@@ -40,69 +42,35 @@ const REASONS: [&str; 6] = [
     "release",
 ];
 
-/// A block of a page: what stands behind the backticks, and the lines.
-#[derive(Default)]
-struct Block<'a> {
-    info: &'a str,
-    lines: Vec<&'a str>,
+/// Whether a file has the first command of a block, whatever variables the page gives it.
+fn is_called_by(path: &str, block: &CodeBlock<'_>) -> bool {
+    let text = fs::read_to_string(checkout().join(path));
+    text.is_ok_and(|text| is_called_in(&text, block))
 }
 
-impl Block<'_> {
-    fn mark(&self) -> Option<&str> {
-        self.info.split(' ').nth(1)
-    }
-
-    fn is_of_commands(&self) -> bool {
-        let language = self.info.split(' ').next().unwrap_or_default();
-        ["", "bash", "console", "sh"].contains(&language)
-    }
-
-    /// Whether a file has the first command, whatever variables the page gives it.
-    fn is_called_by(&self, path: &str) -> bool {
-        let text = fs::read_to_string(checkout().join(path));
-        text.is_ok_and(|text| self.is_called_in(&text))
-    }
-
-    fn is_called_in(&self, text: &str) -> bool {
-        let command = self.lines.first().copied().unwrap_or_default();
-        let words = command.split(' ').filter(|word| !word.contains('='));
-        let words = words.collect::<Vec<_>>().join(" ");
-        let mut code = text.lines().filter(|line| !line.trim().starts_with('#'));
-        !words.is_empty() && code.any(|line| line.contains(&words))
-    }
-}
-
-fn blocks(page: &str) -> Vec<Block<'_>> {
-    let mut blocks = Vec::new();
-    let mut open: Option<Block<'_>> = None;
-    for line in page.lines().map(str::trim) {
-        if let Some(info) = line.strip_prefix("```") {
-            match open.take() {
-                Some(block) => blocks.push(block),
-                None => {
-                    open = Some(Block {
-                        info,
-                        ..Block::default()
-                    });
-                }
-            }
-        } else if let Some(block) = &mut open {
-            block.lines.push(line);
-        }
-    }
-    blocks
+fn is_called_in(text: &str, block: &CodeBlock<'_>) -> bool {
+    let command = block.lines.first().copied().unwrap_or_default();
+    let words = command.split(' ').filter(|word| !word.contains('='));
+    let words = words.collect::<Vec<_>>().join(" ");
+    let mut code = text.lines().filter(|line| !line.trim().starts_with('#'));
+    !words.is_empty() && code.any(|line| line.contains(&words))
 }
 
 /// What is wrong with the mark of a block.
-fn fault(block: &Block<'_>, page: &str, tests: &BTreeMap<String, String>) -> Option<&'static str> {
+fn fault(
+    block: &CodeBlock<'_>,
+    page: &str,
+    tests: &BTreeMap<String, String>,
+) -> Option<&'static str> {
+    let has_commands = ["", "bash", "console", "sh"].contains(&block.language());
     let is_typed = TYPED.iter().any(|(typed, _)| *typed == page)
         && block.lines.iter().any(|line| line.starts_with("$ "));
-    if is_typed || !block.is_of_commands() {
+    if is_typed || !has_commands {
         return block.mark().map(|_| "needs no mark");
     }
     match block.mark().and_then(|mark| mark.split_once(':')) {
         Some(("run-by", path)) if path.contains('/') => {
-            (!block.is_called_by(path)).then_some("is not called by that file")
+            (!is_called_by(path, block)).then_some("is not called by that file")
         }
         Some(("run-by", test)) => (!tests.contains_key(test)).then_some("names no test"),
         Some(("not-run", reason)) => (!REASONS.contains(&reason)).then_some("has no known reason"),
@@ -119,7 +87,7 @@ fn every_block_of_commands_is_run_by_a_test_or_says_why_not() {
     for path in pages {
         let page = fs::read_to_string(&path).unwrap();
         let name = path.strip_prefix(checkout()).unwrap().to_str().unwrap();
-        for block in blocks(&page) {
+        for block in code_blocks(&page) {
             let fault = fault(&block, name, &tests);
             wrong.extend(fault.map(|fault| format!("{name}: {:?} {fault}", block.lines.first())));
             marks.extend(block.mark().map(str::to_owned));
@@ -148,7 +116,7 @@ fn a_missing_unknown_or_needless_mark_is_found() {
     let tests = BTreeMap::from([("a_test".to_owned(), String::new())]);
     let found = |page: &str, info: &str| {
         let text = format!("a\n- b\n  ```{info}\n  $ make unit T=x\n  ```\n");
-        let all = blocks(&text);
+        let all = code_blocks(&text);
         assert_eq!(all.len(), 1);
         fault(&all[0], page, &tests)
     };
@@ -174,11 +142,11 @@ fn a_missing_unknown_or_needless_mark_is_found() {
 #[test]
 fn a_file_that_only_mentions_a_command_does_not_run_it() {
     let is_called = |command: &'static str, text: &str| {
-        let block = Block {
+        let block = CodeBlock {
             lines: vec![command],
-            ..Block::default()
+            ..CodeBlock::default()
         };
-        block.is_called_in(text)
+        is_called_in(text, &block)
     };
     assert!(is_called(
         "make run LOCAL=1",

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use my_operator_harness::markdown::code_blocks;
 use serde_json::Value;
 
 use crate::admit::{BAD, GOOD};
@@ -127,9 +128,11 @@ fn the_hook_of_pre_commit_checks_the_files_that_it_is_given() {
 fn the_page_uses_the_action_and_the_hook_as_they_are() {
     let (action, hooks) = (parsed("action.yml"), parsed(".pre-commit-hooks.yaml"));
     let page = text("docs/admit.md");
-    let blocks = page.split("```yaml\n").skip(1);
+    let mut blocks = code_blocks(&page);
+    blocks.retain(|block| block.info == "yaml");
     let blocks: Vec<Value> = blocks
-        .map(|block| serde_saphyr::from_str(block.split("```").next().unwrap()).unwrap())
+        .iter()
+        .map(|block| serde_saphyr::from_str(&block.text()).unwrap())
         .collect();
     let steps = blocks.iter().filter_map(Value::as_array).flatten();
     let mut used = steps.filter(|step| {

@@ -5,6 +5,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use my_operator::kinds::REGISTRY;
+use my_operator_harness::markdown::Page;
 
 use crate::checkout::{checkout, code, files, pages, text};
 
@@ -46,9 +47,9 @@ pub(crate) fn called_by(command: &str) -> Vec<&str> {
 
 /// What may be a command in a page: the lines of its blocks, and what stands between backticks.
 pub(crate) fn commands(text: &str) -> impl Iterator<Item = &str> {
-    let blocks = text.split("```").skip(1).step_by(2).flat_map(str::lines);
-    let prose = text.split("```").step_by(2);
-    blocks.chain(prose.flat_map(code))
+    let Page { blocks, prose } = Page::parse(text);
+    let lines = blocks.into_iter().flat_map(|block| block.lines);
+    lines.chain(prose.into_iter().flat_map(code))
 }
 
 #[test]

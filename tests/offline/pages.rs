@@ -6,15 +6,17 @@ use chrono::Utc;
 use my_operator::kinds::REGISTRY;
 use my_operator_admit::read::Source;
 use my_operator_admit::report::Outcome;
+use my_operator_harness::markdown::{CodeBlock, code_blocks};
 
 use crate::checkout::{checkout, code, pages, text};
 
 #[test]
 fn the_page_of_the_example_kind_quotes_it_as_it_is() {
     let (page, example) = (text("docs/example-kind.md"), text("examples/greeting.rs"));
-    let blocks = page.split("```rust\n").skip(1);
-    let mut quoted = blocks.map(|block| block.split("\n```").next().unwrap());
-    assert!(quoted.clone().count() > 3);
+    let mut blocks = code_blocks(&page);
+    blocks.retain(|block| block.info == "rust");
+    assert!(blocks.len() > 3);
+    let mut quoted = blocks.iter().map(CodeBlock::text);
     assert_eq!(quoted.find(|part| !example.contains(part)), None);
 }
 
@@ -65,12 +67,15 @@ fn the_manifests_that_pages_show_are_accepted() {
     let (mut wrong, mut accepted) = (Vec::new(), 0);
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
-        let blocks = text.split("```yaml\n").skip(1);
+        let blocks = code_blocks(&text).into_iter();
+        let manifests = blocks
+            .filter(|block| block.info == "yaml")
+            .map(|it| it.text());
         // Others are parts of an object, or configure another program.
-        for block in blocks.filter(|block| block.starts_with("apiVersion: ")) {
+        for manifest in manifests.filter(|text| text.starts_with("apiVersion: ")) {
             let source = Source {
                 name: page.display().to_string(),
-                text: Ok(block.split("```").next().unwrap().to_owned()),
+                text: Ok(manifest),
                 is_named: true,
             };
             for judged in my_operator_admit::judge(&source, &books, Utc::now()) {

@@ -4,19 +4,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use my_operator_harness::markdown::Page;
+
 use crate::checkout::{checkout, files, pages, text};
 
 /// What mdBook reads the order of the pages from.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// A text without its blocks of code.
-fn prose(text: &str) -> impl Iterator<Item = &str> {
-    text.split("```").step_by(2)
-}
-
 /// Where the links in a text lead, without those to other sites.
 fn links(text: &str) -> Vec<&str> {
-    let after = prose(text).flat_map(|prose| prose.split("](").skip(1));
+    let prose = Page::parse(text).prose.into_iter();
+    let after = prose.flat_map(|prose| prose.split("](").skip(1));
     let targets = after.filter_map(|after| after.split_once(')'));
     let targets = targets.map(|(target, _)| target);
     targets.filter(|target| !target.contains(':')).collect()
@@ -77,7 +75,7 @@ fn anchor(heading: &str) -> String {
 
 fn anchors(page: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(page).unwrap();
-    let lines = prose(&text).flat_map(str::lines);
+    let lines = Page::parse(&text).prose.into_iter().flat_map(str::lines);
     let headings = lines.filter(|line| line.starts_with('#'));
     headings.map(anchor).collect()
 }

@@ -7,6 +7,7 @@ use my_operator_cluster::Options;
 
 use crate::cluster::at::at_when;
 use crate::cluster::kubectl;
+use crate::harness::markdown::code_blocks;
 use crate::harness::{
     self, Kubectl, NAMESPACE, Operator, OwnPlane, TIMEOUT, checkout, run, try_wait, wait_for,
 };
@@ -156,12 +157,9 @@ struct Shown {
 /// on to its END.
 fn shown(page: &str) -> Vec<Shown> {
     let mut all: Vec<Shown> = Vec::new();
-    let (mut inside, mut reads) = (false, false);
-    for line in page.lines() {
-        if line.starts_with("```") {
-            inside = !inside;
-        } else if !inside {
-        } else if let Some(command) = line.strip_prefix("$ ") {
+    let mut reads = false;
+    for line in code_blocks(page).into_iter().flat_map(|block| block.lines) {
+        if let Some(command) = line.strip_prefix("$ ") {
             reads = command.ends_with("<<'END'");
             let command = command.to_owned();
             all.push(Shown {

@@ -9,6 +9,7 @@ use my_operator_cluster::{Cluster, Options, free_ports};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
+use crate::harness::markdown::code_blocks;
 use crate::harness::{
     Kubectl, NAMESPACE, Operator, Said, checkout, operator_kubeconfig, sample_path, shared_plane,
     wait_for,
@@ -678,8 +679,9 @@ async fn with_namespaced_it_works_there_and_has_no_right_elsewhere() {
 fn overlay_of_the_page() -> String {
     let page = std::fs::read_to_string(checkout().join("docs/operations/metrics.md")).unwrap();
     let (_, section) = page.split_once("#### For your Prometheus\n").unwrap();
-    let (_, block) = section.split_once("```yaml\n").unwrap();
-    block.split_once("```").unwrap().0.to_owned()
+    let blocks = code_blocks(section);
+    let block = blocks.iter().find(|block| block.info == "yaml");
+    block.unwrap().text()
 }
 
 #[tokio::test]

@@ -11,7 +11,8 @@
 //! - [`record`], [`pods`]: every event of some objects, without a gap. [`policies`]: admission policies that hold back
 //!   or change single calls. [`oracle`]: the Go programs of `tests/oracle`.
 //! - [`alerts`], [`dashboards`], [`promql`], [`documented`]: the alerts, the dashboards of `contrib/mixin`, what
-//!   expressions ask of Prometheus, and the list of metrics in docs/operations/metrics.md.
+//!   expressions ask of Prometheus, and the list of metrics in docs/operations/metrics.md. [`markdown`]: the code blocks
+//!   of a page.
 
 #![allow(
     missing_docs,
@@ -33,6 +34,7 @@ pub mod in_process;
 pub mod install;
 mod kubectl;
 mod kubectl_calls;
+pub mod markdown;
 mod operator;
 pub mod oracle;
 pub mod peer;
