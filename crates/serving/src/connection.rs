@@ -31,7 +31,7 @@ use super::writes::TimedWrites;
 /// that sends nothing but a head, would be more than a pod has.
 const BUFFER: usize = 16 * 1024;
 
-/// Handshakes of one network that are ready to be computed, a third of a millisecond each: as many as threads compute
+/// Handshakes of one network that are ready to be computed, a quarter of a millisecond each: as many as threads compute
 /// at once (see `--worker-threads`). Another network's handshake comes after these, not after hundreds.
 const HANDSHAKES: usize = 4;
 

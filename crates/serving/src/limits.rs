@@ -54,7 +54,7 @@ impl Default for Limits {
             bodies_bytes: 64 * 1024 * 1024,
             // No answer of a webhook is longer than 256 KiB.
             answers_bytes: 32 * 1024 * 1024,
-            // A review of 64 kB takes a third of a millisecond, as a handshake does.
+            // A review of 64 kB takes a fifth of a millisecond, as a handshake does.
             large: 64 * 1024,
             connections: 1000,
             // An API server allows 200 writes in flight (--max-mutating-requests-inflight), and each may be a new
