@@ -1025,8 +1025,13 @@ pub(crate) fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus)
         || states(before).ne(states(after))
 }
 
-/// The Events for a change of the status: one for each step that users would look for.
-pub(crate) fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEvent> {
+/// The Events for a change of the status: one for each step that users would look for. `again` is when the newest revision
+/// became the newest again, if it was before.
+pub(crate) fn events(
+    before: &MyDaemonSetStatus,
+    after: &MyDaemonSetStatus,
+    again: Option<DateTime<Utc>>,
+) -> Vec<NewEvent> {
     let change = Change { before, after };
     let events = [
         change.condition((ACCEPTED, "False"), [INVALID], |reason, note| NewEvent {
@@ -1039,7 +1044,7 @@ pub(crate) fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> V
         change.condition((PROGRESSING, "False"), [WAITING_FOR_APPROVAL], normal),
         change.condition((PROGRESSING, "True"), [ROLLING_BACK], warning),
         change.condition((PROGRESSING, "False"), stops(), warning),
-        change.rollout_complete(),
+        change.rollout_complete(again),
         change.condition((DEGRADED, "True"), FAILURES, |reason, note| NewEvent {
             action: "RunPods",
             ..warning(reason, note)
@@ -1047,23 +1052,6 @@ pub(crate) fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> V
         change.condition((FROZEN, "True"), [FROZEN], normal),
     ];
     events.into_iter().flatten().collect()
-}
-
-/// The Event for the end of a roll-out that leads back to the revision of the last completed one: `currentRevision` stays the
-/// same, and shows nothing. `since` is when that revision became the newest again. A roll-out that began later only makes
-/// pods on nodes that joined.
-pub(crate) fn returned(
-    before: &MyDaemonSetStatus,
-    after: &MyDaemonSetStatus,
-    since: DateTime<Utc>,
-) -> Option<NewEvent> {
-    let change = Change { before, after };
-    let condition = change.became(PROGRESSING, "False");
-    let condition = condition.filter(|c| c.reason == COMPLETE)?;
-    let rolling = condition::get(&before.conditions, PROGRESSING)?;
-    let is_return = rolling.reason == ROLLING_OUT && since >= rolling.last_transition_time;
-    let is_same = before.current_revision == after.current_revision;
-    (is_return && is_same).then(|| normal("RolloutComplete", condition.message.clone()))
 }
 
 /// A change of the status.
@@ -1122,10 +1110,24 @@ impl Change<'_> {
         (!is_known).then(|| normal("CanaryPassed", note))
     }
 
-    fn rollout_complete(&self) -> Option<NewEvent> {
-        self.changed(|status| status.current_revision.as_deref())?;
+    fn rollout_complete(&self, again: Option<DateTime<Utc>>) -> Option<NewEvent> {
+        let is_first = self.changed(|it| it.current_revision.as_deref()).is_some();
         let condition = condition::get(&self.after.conditions, PROGRESSING)?;
-        Some(normal("RolloutComplete", condition.message.clone()))
+        let note = condition.message.clone();
+        (is_first || self.has_returned(again)).then(|| normal("RolloutComplete", note))
+    }
+
+    /// Whether that is the end of a roll-out that leads back to the revision of the last completed one: `currentRevision`
+    /// stays the same, and shows nothing. A roll-out that began after its revision came only makes pods on nodes that joined.
+    fn has_returned(&self, again: Option<DateTime<Utc>>) -> bool {
+        let condition = self.became(PROGRESSING, "False");
+        let is_complete = condition.is_some_and(|c| c.reason == COMPLETE);
+        let rolling = condition::get(&self.before.conditions, PROGRESSING);
+        let rolling = rolling.filter(|c| c.reason == ROLLING_OUT);
+        let began = rolling.map(|c| c.last_transition_time);
+        // All pods may have it already, as where another one failed and was undone.
+        let is_at_once = self.changed(|it| it.update_revision.as_deref()).is_some();
+        is_complete && (is_at_once || began.is_some() && again >= began)
     }
 }
 

@@ -1744,6 +1744,44 @@ async fn a_revision_that_fails_is_undone_once_and_is_not_tried_again() {
     assert!(set["status"]["failedRevisions"].is_null(), "{set}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_roll_out_after_one_that_went_back_has_one_event_at_its_end() {
+    for image in ["a:1", "a:2"] {
+        let world = World::running(4, &json!({"onFailure": "Undo"})).await;
+        let bad =
+            json!({"metadata": {"annotations": {"simulated-apiserver/ready-seconds": "100000"}}});
+        world.patch(&json!({"spec": {"progressDeadlineSeconds": 60, "template": bad}}));
+        sleep(SETTLED).await;
+        let completions = || {
+            let events = world.server.direct().list("events.events.k8s.io", "ns");
+            let complete = events.iter().filter(|it| it["reason"] == "RolloutComplete");
+            complete
+                .map(|it| it["series"]["count"].as_u64().unwrap_or(1))
+                .sum::<u64>()
+        };
+        assert_eq!(
+            (
+                world.condition("Progressing").unwrap().1.as_str(),
+                completions()
+            ),
+            ("RolledBack", 0)
+        );
+        world.patch(&json!({"spec": {"image": image, "template": null}}));
+        sleep(SETTLED).await;
+        world.kubelet.add_node("joins");
+        sleep(SETTLED).await;
+        assert_eq!(world.ready_of(image), 5);
+        assert_eq!(
+            (
+                world.condition("Progressing").unwrap().1.as_str(),
+                completions()
+            ),
+            ("Complete", 1),
+            "{image}"
+        );
+    }
+}
+
 impl World {
     /// How many nodes wait for what, as a client finds it that reads all objects, and as the status has it.
     fn waiting(&self) -> [BTreeMap<String, usize>; 2] {

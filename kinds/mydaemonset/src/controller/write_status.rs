@@ -12,7 +12,7 @@ use crate::names::CONTROLLER;
 use crate::pass::{Scope, WrittenStatus};
 use crate::status::{self, times_stopped};
 use my_operator_kind::manager::patch_params;
-use wall_clock_controller::reconcile::event::{NewEvent, Severity};
+use wall_clock_controller::reconcile::event::Severity;
 use wall_clock_controller::reconcile::{Error, call_status, if_there};
 
 /// Writes the status of one pass.
@@ -78,8 +78,7 @@ impl<'a> StatusWriter<'a> {
         };
         self.remember(after, &version);
         self.count(after);
-        let events = status::events(&self.before.status, after);
-        for event in events.into_iter().chain(self.returned(after)) {
+        for event in status::events(&self.before.status, after, self.again(after)) {
             if event.severity == Severity::Normal {
                 let (namespace, name) = (&*self.scope.key.namespace, &*self.scope.key.name);
                 tracing::info!(
@@ -96,12 +95,12 @@ impl<'a> StatusWriter<'a> {
         Ok(None)
     }
 
-    /// See [`status::returned`].
-    fn returned(&self, after: &MyDaemonSetStatus) -> Option<NewEvent> {
+    /// When the newest revision became the newest again, if it was before.
+    fn again(&self, after: &MyDaemonSetStatus) -> Option<DateTime<Utc>> {
         let update = after.update_revision.as_deref()?;
         let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
         let newest = revisions.iter().find(|r| r.again && r.hash == update)?;
-        status::returned(&self.before.status, after, newest.since)
+        Some(newest.since)
     }
 
     /// Patches the status. Returns the object's version since, or `None` if the object is gone.

@@ -138,6 +138,11 @@ fn none() -> MyDaemonSetStatus {
     MyDaemonSetStatus::default()
 }
 
+/// The Events of a revision that was not the newest before.
+fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEvent> {
+    super::events(before, after, None)
+}
+
 #[test]
 fn a_finished_roll_out_has_no_condition_that_tools_would_wait_for() {
     let status = next_of(&none(), &complete(3), strategy(), "new", 1);
@@ -1237,11 +1242,45 @@ fn a_return_to_the_current_revision_has_an_event_at_its_end() {
     };
     let done = next_of(&back, &complete(3), strategy(), "new", 20);
     assert_eq!(events(&back, &done), []);
-    let returned = |since| returned(&back, &done, at(since)).map(|event| event.reason);
-    assert_eq!(returned(15), Some("RolloutComplete"));
-    assert_eq!(returned(10), Some("RolloutComplete"));
-    assert_eq!(returned(9), None, "a node joined");
-    assert_eq!(super::returned(&done, &done, at(15)), None);
+    let returned = |before: &MyDaemonSetStatus, since| -> Vec<_> {
+        let events = super::events(before, &done, Some(at(since))).into_iter();
+        events.map(|event| event.reason).collect()
+    };
+    assert_eq!(returned(&back, 15), ["RolloutComplete"]);
+    assert_eq!(returned(&back, 10), ["RolloutComplete"]);
+    assert_eq!(returned(&back, 9), [""; 0], "a node joined");
+    assert_eq!(returned(&done, 15), [""; 0]);
+}
+
+#[test]
+fn a_return_after_a_way_back_is_at_its_end_at_once_and_has_one_event() {
+    let failed = MyDaemonSetStatus {
+        current_revision: Some("new".into()),
+        update_revision: Some("bad".into()),
+        ..none()
+    };
+    let reasons = |before: &MyDaemonSetStatus, after: &MyDaemonSetStatus, since| -> Vec<_> {
+        let events = super::events(before, after, Some(at(since))).into_iter();
+        events.map(|event| event.reason).collect()
+    };
+    let way_back = |previous: &MyDaemonSetStatus, observed: &Observed| {
+        next(&StatusInput {
+            update: "bad",
+            undo: Undo::To("new"),
+            ..input(previous, observed)
+        })
+    };
+    let goes = way_back(&failed, &under_way());
+    let went = way_back(&goes, &complete(3));
+    assert_eq!((state(&goes), state(&went)), (ROLLING_BACK, ROLLED_BACK));
+    assert_eq!(reasons(&goes, &went, 1), ["RolledBack"]);
+    for before in [&goes, &went] {
+        let done = next_of(before, &complete(3), strategy(), "new", 20);
+        let expected = ["RolloutStarted", "RolloutComplete"];
+        assert_eq!(reasons(before, &done, 20), expected);
+        let later = next_of(&done, &complete(4), strategy(), "new", 30);
+        assert_eq!(reasons(&done, &later, 20), [""; 0]);
+    }
 }
 
 #[test]
