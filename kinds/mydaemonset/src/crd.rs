@@ -181,7 +181,8 @@ pub struct RollingUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<String>>,
     /// What follows when the roll-out stops by itself. Pause: it waits for a user. Undo: the pods go back to the last
-    /// completed revision, and the spec is not tried again until it changes or is resumed. Default: Pause.
+    /// completed revision; the failed one is not tried again until the image or template changes, or it is resumed.
+    /// Default: Pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<String>,
     /// When steps of a roll-out may begin, at most 10 windows. Outside, nodes keep their revision, as while paused;

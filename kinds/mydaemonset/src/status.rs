@@ -74,7 +74,7 @@ const MAX_CANARY_NODES: usize = 20;
 /// How a roll-out leaves nodes as they are, by the reason of `Progressing`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stand {
-    /// Until a user changes the spec or resumes it.
+    /// Until a user changes the image or template, or resumes it.
     Stopped,
     /// Until what holds all the nodes that are left does so no more.
     Held,
@@ -122,7 +122,7 @@ pub fn stands() -> impl Iterator<Item = &'static str> {
     stands.map(|(reason, ..)| reason)
 }
 
-/// Those for which it stands until a user changes the spec or resumes it.
+/// Those for which it stands until a user changes the image or template, or resumes it.
 fn stops() -> impl Iterator<Item = &'static str> {
     let all = STANDS.into_iter();
     let stops = all.filter(|(_, stand, _)| *stand == Stand::Stopped);
@@ -674,7 +674,7 @@ fn going_back(input: &StatusInput<'_>, target: &str, before: Option<&Condition>)
     }
     let reached = reached(observed, target);
     let message = format!(
-        "{failed}, and the pods went back: {reached}; revision {} is not tried again until the spec changes (kubectl mydaemonset undo) or it is resumed (kubectl mydaemonset resume)",
+        "{failed}, and the pods went back: {reached}; revision {} is not tried again until the image or template changes (kubectl mydaemonset undo) or it is resumed (kubectl mydaemonset resume)",
         input.update
     );
     State::of(false, ROLLED_BACK, message)
@@ -862,8 +862,8 @@ fn no_node(input: &StatusInput<'_>) -> String {
     let reasons = obstacles(excluded);
     let change = match input.undo.back() {
         // An undo leads to the same revision.
-        Some(_) => "the spec changes",
-        None => "the spec changes (kubectl mydaemonset undo)",
+        Some(_) => "the template changes",
+        None => "the template changes (kubectl mydaemonset undo)",
     };
     format!(
         "no node is eligible for revision {target} ({reasons}): {nodes} until {change} or the roll-out is resumed (kubectl mydaemonset resume), which deletes them"
@@ -907,7 +907,7 @@ fn auto_paused(input: &StatusInput<'_>) -> String {
         None => String::new(),
     };
     format!(
-        "{first}{failed}: the roll-out is stopped until the spec changes (kubectl mydaemonset undo) or it is resumed (kubectl mydaemonset resume)"
+        "{first}{failed}: the roll-out is stopped until the image or template changes (kubectl mydaemonset undo) or it is resumed (kubectl mydaemonset resume)"
     )
 }
 

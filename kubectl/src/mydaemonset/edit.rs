@@ -73,8 +73,8 @@ pub(crate) fn resumed(object: &Object) -> Option<String> {
     object.stopped().filter(is_asked_for)
 }
 
-/// Lets a roll-out go on that a user paused or that stopped by itself. The annotation names the revision: should the
-/// spec change meanwhile, it has no effect.
+/// Lets a roll-out go on that a user paused or that stopped by itself. The annotation names the revision: should
+/// the image or template change meanwhile, it has no effect.
 pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
     let is_paused = object.strategy().paused;
     let stopped = resumed(object);
@@ -95,8 +95,8 @@ pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
     Ok(Edit::merge(object, fields, "resumed"))
 }
 
-/// Ends the canary: the revision goes to the other nodes. The annotation names the revision: should the spec change
-/// meanwhile, it has no effect.
+/// Ends the canary: the revision goes to the other nodes. The annotation names the revision: should the image or
+/// template change meanwhile, it has no effect.
 pub(crate) fn approve(object: &Object) -> Result<Edit, String> {
     check_strategy(object, "an approval")?;
     let operation = if object.holds_its_canaries() {

@@ -14,7 +14,7 @@
 //! | [`backoffs`] | a step that failed fails again, until its pause ends or the spec changes | every step |
 //! | [`event_tally`] | pods that no Event has reported yet | the end of a pass |
 //! | [`status_pacing`] | another operator writes the same status, until its backoff ends | the status write |
-//! | `way_back` | a revision that failed is not tried again, until the spec has another, or a user resumes it | the begin of a pass |
+//! | `way_back` | a revision that failed is not tried again, until the image or template changes, or a user resumes it | the begin of a pass |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1104,7 +1104,7 @@ fn a_revision_without_a_node_is_reported() {
     };
     let back = next_back(&failed, &held, Undo::To("old"));
     assert_eq!(state(&back), NO_ELIGIBLE_NODES);
-    let text = "no node is eligible for revision old (nodeSelector does not match: 4): the pods on 4 nodes stay until the spec changes or ";
+    let text = "no node is eligible for revision old (nodeSelector does not match: 4): the pods on 4 nodes stay until the template changes or ";
     assert!(progressing(&back).starts_with(text));
     assert_eq!(resumable(&back, "new"), Some("old"));
     let rolling = next_back(&failed, &under_way(), Undo::To("old"));
