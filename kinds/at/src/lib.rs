@@ -58,8 +58,7 @@ use serde_json::Value;
 
 use admission_rules::judge::Admission;
 use admission_rules::rules::decode_and_validate;
-use my_operator_kind::Start;
-use my_operator_kind::{Kind, Permission, Sample};
+use my_operator_kind::{Kind, Permission, Start, sample};
 
 pub use conditions::POD_ACCEPTED;
 
@@ -81,6 +80,9 @@ pub fn trial_pod(name: &str, namespace: &str, spec: &Value, now: DateTime<Utc>) 
     Some(pod)
 }
 
+/// The group of the API.
+const GROUP: &str = "cnat.programming-kubernetes.info";
+
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
     name: "at",
@@ -89,43 +91,18 @@ pub const KIND: Kind = Kind {
     admission: Admission::of::<admission::AtRules>(),
     pod_templates: &["spec.template"],
     permissions: &[
-        Permission {
-            group: "",
-            resource: "pods",
-            verbs: &["get", "list", "watch", "create", "patch", "delete"],
-        },
+        Permission::new("", "pods", Permission::OWN),
         Permission::EVENTS,
-        Permission {
-            group: "cnat.programming-kubernetes.info",
-            resource: "ats",
-            verbs: &["list", "watch", "delete"],
-        },
-        Permission {
-            group: "cnat.programming-kubernetes.info",
-            resource: "ats/status",
-            verbs: &["update"],
-        },
-        Permission {
-            group: "cnat.programming-kubernetes.info",
-            resource: "ats/finalizers",
-            verbs: &["update"],
-        },
+        Permission::new(GROUP, "ats", &["list", "watch", "delete"]),
+        Permission::new(GROUP, "ats/status", &["update"]),
+        Permission::new(GROUP, "ats/finalizers", &["update"]),
     ],
     cluster_permissions: &[],
     images: &[admission::DEFAULT_IMAGE],
     samples: &[
-        Sample {
-            file: "cnat_v1alpha1_at.yaml",
-            text: include_str!("samples/cnat_v1alpha1_at.yaml"),
-        },
-        Sample {
-            file: "cnat_v1alpha1_at_restricted.yaml",
-            text: include_str!("samples/cnat_v1alpha1_at_restricted.yaml"),
-        },
-        Sample {
-            file: "bad/cnat_v1alpha1_at.yaml",
-            text: include_str!("samples/bad/cnat_v1alpha1_at.yaml"),
-        },
+        sample!("cnat_v1alpha1_at.yaml"),
+        sample!("cnat_v1alpha1_at_restricted.yaml"),
+        sample!("bad/cnat_v1alpha1_at.yaml"),
     ],
     #[cfg(not(feature = "controllers"))]
     start: Start::Absent,

@@ -18,19 +18,31 @@ pub struct Permission {
 }
 
 impl Permission {
+    /// Verbs to keep objects in a cache.
+    pub const WATCH: &[&str] = &["list", "watch"];
+    /// The same, and to read one live.
+    pub const READ: &[&str] = &["get", "list", "watch"];
+    /// Verbs for what a reconciler makes.
+    pub const OWN: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+
+    /// These verbs on that resource of a group.
+    pub const fn new(
+        group: &'static str,
+        resource: &'static str,
+        verbs: &'static [&'static str],
+    ) -> Self {
+        Self {
+            group,
+            resource,
+            verbs,
+        }
+    }
+
     /// To publish Events.
-    pub const EVENTS: Self = Self {
-        group: "events.k8s.io",
-        resource: "events",
-        verbs: &["create", "patch"],
-    };
+    pub const EVENTS: Self = Self::new("events.k8s.io", "events", &["create", "patch"]);
 
     /// To see what is said of namespaces. An operator of some namespaces does not have it: it would see all others, too.
-    pub const NAMESPACES: Self = Self {
-        group: "",
-        resource: "namespaces",
-        verbs: &["list", "watch"],
-    };
+    pub const NAMESPACES: Self = Self::new("", "namespaces", Self::WATCH);
 }
 
 /// A sample manifest: its file name below `config/samples`, and its text.
@@ -40,6 +52,17 @@ pub struct Sample {
     pub file: &'static str,
     /// YAML.
     pub text: &'static str,
+}
+
+/// The [`Sample`] of that file in the folder `samples` beside the source file that names it.
+#[macro_export]
+macro_rules! sample {
+    ($file:literal) => {
+        $crate::Sample {
+            file: $file,
+            text: include_str!(concat!("samples/", $file)),
+        }
+    };
 }
 
 /// Everything that the rest of the program knows of a kind.

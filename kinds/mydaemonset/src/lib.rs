@@ -65,8 +65,10 @@ use clap::{Args as _, FromArgMatches as _};
 use admission_rules::judge::Admission;
 #[cfg(feature = "controllers")]
 use flags::Flags;
-use my_operator_kind::Start;
-use my_operator_kind::{Kind, Permission, Sample};
+use my_operator_kind::{Kind, Permission, Start, sample};
+
+/// The group of the API.
+const GROUP: &str = "apps.zhongmingmao.io";
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -76,57 +78,24 @@ pub const KIND: Kind = Kind {
     admission: Admission::of::<admission::MyDaemonSetRules>(),
     pod_templates: &["spec.template"],
     permissions: &[
-        Permission {
-            group: "",
-            resource: "pods",
-            verbs: &["get", "list", "watch", "create", "patch", "delete"],
-        },
-        Permission {
-            group: "apps",
-            resource: "controllerrevisions",
-            verbs: &["get", "list", "watch", "create", "patch", "delete"],
-        },
+        Permission::new("", "pods", Permission::OWN),
+        Permission::new("apps", "controllerrevisions", Permission::OWN),
         Permission::EVENTS,
-        Permission {
-            group: "apps.zhongmingmao.io",
-            resource: "mydaemonsets",
-            // Before an orphan is adopted, it is read live.
-            verbs: &["get", "list", "watch"],
-        },
-        Permission {
-            group: "apps.zhongmingmao.io",
-            resource: "mydaemonsets/status",
-            verbs: &["patch"],
-        },
-        Permission {
-            group: "apps.zhongmingmao.io",
-            // Owner references with blockOwnerDeletion need it where that is enforced.
-            resource: "mydaemonsets/finalizers",
-            verbs: &["update"],
-        },
+        // Before an orphan is adopted, it is read live.
+        Permission::new(GROUP, "mydaemonsets", Permission::READ),
+        Permission::new(GROUP, "mydaemonsets/status", &["patch"]),
+        // Owner references with blockOwnerDeletion need it where that is enforced.
+        Permission::new(GROUP, "mydaemonsets/finalizers", &["update"]),
     ],
     cluster_permissions: &[
-        Permission {
-            group: "",
-            resource: "nodes",
-            verbs: &["get", "list", "watch"],
-        },
+        Permission::new("", "nodes", Permission::READ),
         Permission::NAMESPACES,
     ],
     images: &[],
     samples: &[
-        Sample {
-            file: "apps_v1beta1_mydaemonset.yaml",
-            text: include_str!("samples/apps_v1beta1_mydaemonset.yaml"),
-        },
-        Sample {
-            file: "apps_v1beta1_mydaemonset_restricted.yaml",
-            text: include_str!("samples/apps_v1beta1_mydaemonset_restricted.yaml"),
-        },
-        Sample {
-            file: "bad/apps_v1beta1_mydaemonset.yaml",
-            text: include_str!("samples/bad/apps_v1beta1_mydaemonset.yaml"),
-        },
+        sample!("apps_v1beta1_mydaemonset.yaml"),
+        sample!("apps_v1beta1_mydaemonset_restricted.yaml"),
+        sample!("bad/apps_v1beta1_mydaemonset.yaml"),
     ],
     #[cfg(not(feature = "controllers"))]
     start: Start::Absent,

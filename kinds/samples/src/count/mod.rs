@@ -19,8 +19,10 @@ mod decide;
 mod status;
 
 use admission_rules::judge::Admission;
-use my_operator_kind::Start;
-use my_operator_kind::{Kind, Permission, Sample};
+use my_operator_kind::{Kind, Permission, Start, sample};
+
+/// The group of the API.
+const GROUP: &str = "demo.mark8s.io";
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -30,34 +32,16 @@ pub const KIND: Kind = Kind {
     admission: Admission::of::<admission::CountRules>(),
     pod_templates: &[],
     permissions: &[
-        Permission {
-            group: "",
-            resource: "pods",
-            verbs: &["list", "watch"],
-        },
+        Permission::new("", "pods", Permission::WATCH),
         Permission::EVENTS,
-        Permission {
-            group: "demo.mark8s.io",
-            resource: "counts",
-            verbs: &["list", "watch"],
-        },
-        Permission {
-            group: "demo.mark8s.io",
-            resource: "counts/status",
-            verbs: &["update"],
-        },
+        Permission::new(GROUP, "counts", Permission::WATCH),
+        Permission::new(GROUP, "counts/status", &["update"]),
     ],
     cluster_permissions: &[],
     images: &[],
     samples: &[
-        Sample {
-            file: "demo_v1_count.yaml",
-            text: include_str!("samples/demo_v1_count.yaml"),
-        },
-        Sample {
-            file: "bad/demo_v1_count.yaml",
-            text: include_str!("samples/bad/demo_v1_count.yaml"),
-        },
+        sample!("demo_v1_count.yaml"),
+        sample!("bad/demo_v1_count.yaml"),
     ],
     #[cfg(not(feature = "controllers"))]
     start: Start::Absent,

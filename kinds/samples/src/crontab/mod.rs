@@ -15,8 +15,10 @@ mod status;
 #[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-use my_operator_kind::Start;
-use my_operator_kind::{Kind, Permission, Sample};
+use my_operator_kind::{Kind, Permission, Start, sample};
+
+/// The group of the API.
+const GROUP: &str = "stable.example.com";
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -26,40 +28,22 @@ pub const KIND: Kind = Kind {
     admission: Admission::of::<admission::CronTabRules>(),
     pod_templates: &[],
     permissions: &[
-        Permission {
-            group: "batch",
-            resource: "cronjobs",
-            verbs: &["get", "list", "watch", "create", "patch"],
-        },
+        Permission::new(
+            "batch",
+            "cronjobs",
+            &["get", "list", "watch", "create", "patch"],
+        ),
         Permission::EVENTS,
-        Permission {
-            group: "stable.example.com",
-            resource: "crontabs",
-            verbs: &["get", "list", "watch"],
-        },
-        Permission {
-            group: "stable.example.com",
-            resource: "crontabs/status",
-            verbs: &["update"],
-        },
-        Permission {
-            group: "stable.example.com",
-            // Owner references with blockOwnerDeletion need it where that is enforced.
-            resource: "crontabs/finalizers",
-            verbs: &["update"],
-        },
+        Permission::new(GROUP, "crontabs", Permission::READ),
+        Permission::new(GROUP, "crontabs/status", &["update"]),
+        // Owner references with blockOwnerDeletion need it where that is enforced.
+        Permission::new(GROUP, "crontabs/finalizers", &["update"]),
     ],
     cluster_permissions: &[],
     images: &[],
     samples: &[
-        Sample {
-            file: "stable_v1_crontab.yaml",
-            text: include_str!("samples/stable_v1_crontab.yaml"),
-        },
-        Sample {
-            file: "bad/stable_v1_crontab.yaml",
-            text: include_str!("samples/bad/stable_v1_crontab.yaml"),
-        },
+        sample!("stable_v1_crontab.yaml"),
+        sample!("bad/stable_v1_crontab.yaml"),
     ],
     #[cfg(not(feature = "controllers"))]
     start: Start::Absent,

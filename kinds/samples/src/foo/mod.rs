@@ -13,8 +13,10 @@ mod status;
 #[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-use my_operator_kind::Start;
-use my_operator_kind::{Kind, Permission, Sample};
+use my_operator_kind::{Kind, Permission, Start, sample};
+
+/// The group of the API.
+const GROUP: &str = "samplecontroller.k8s.io";
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -24,40 +26,18 @@ pub const KIND: Kind = Kind {
     admission: Admission::of::<admission::FooRules>(),
     pod_templates: &[],
     permissions: &[
-        Permission {
-            group: "apps",
-            resource: "deployments",
-            verbs: &["get", "list", "watch", "create", "patch", "delete"],
-        },
+        Permission::new("apps", "deployments", Permission::OWN),
         Permission::EVENTS,
-        Permission {
-            group: "samplecontroller.k8s.io",
-            resource: "foos",
-            verbs: &["get", "list", "watch"],
-        },
-        Permission {
-            group: "samplecontroller.k8s.io",
-            resource: "foos/status",
-            verbs: &["update"],
-        },
-        Permission {
-            group: "samplecontroller.k8s.io",
-            // Owner references with blockOwnerDeletion need it where that is enforced.
-            resource: "foos/finalizers",
-            verbs: &["update"],
-        },
+        Permission::new(GROUP, "foos", Permission::READ),
+        Permission::new(GROUP, "foos/status", &["update"]),
+        // Owner references with blockOwnerDeletion need it where that is enforced.
+        Permission::new(GROUP, "foos/finalizers", &["update"]),
     ],
     cluster_permissions: &[],
     images: &[decide::IMAGE],
     samples: &[
-        Sample {
-            file: "samplecontroller_v1alpha1_foo.yaml",
-            text: include_str!("samples/samplecontroller_v1alpha1_foo.yaml"),
-        },
-        Sample {
-            file: "bad/samplecontroller_v1alpha1_foo.yaml",
-            text: include_str!("samples/bad/samplecontroller_v1alpha1_foo.yaml"),
-        },
+        sample!("samplecontroller_v1alpha1_foo.yaml"),
+        sample!("bad/samplecontroller_v1alpha1_foo.yaml"),
     ],
     #[cfg(not(feature = "controllers"))]
     start: Start::Absent,

@@ -21,8 +21,10 @@ mod status;
 #[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-use my_operator_kind::Start;
-use my_operator_kind::{Kind, Permission, Sample};
+use my_operator_kind::{Kind, Permission, Start, sample};
+
+/// The group of the API.
+const GROUP: &str = "k8s.io";
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -32,46 +34,20 @@ pub const KIND: Kind = Kind {
     admission: Admission::of::<admission::FooBarRules>(),
     pod_templates: &[],
     permissions: &[
-        Permission {
-            group: "",
-            resource: "pods",
-            verbs: &["list", "watch"],
-        },
-        Permission {
-            group: "batch",
-            resource: "jobs",
-            verbs: &["get", "list", "watch", "create", "patch", "delete"],
-        },
+        Permission::new("", "pods", Permission::WATCH),
+        Permission::new("batch", "jobs", Permission::OWN),
         Permission::EVENTS,
-        Permission {
-            group: "k8s.io",
-            resource: "foobars",
-            // Before a Job that lost its owner is adopted, it is read live.
-            verbs: &["get", "list", "watch"],
-        },
-        Permission {
-            group: "k8s.io",
-            resource: "foobars/status",
-            verbs: &["update"],
-        },
-        Permission {
-            group: "k8s.io",
-            // Owner references with blockOwnerDeletion need it where that is enforced.
-            resource: "foobars/finalizers",
-            verbs: &["update"],
-        },
+        // Before a Job that lost its owner is adopted, it is read live.
+        Permission::new(GROUP, "foobars", Permission::READ),
+        Permission::new(GROUP, "foobars/status", &["update"]),
+        // Owner references with blockOwnerDeletion need it where that is enforced.
+        Permission::new(GROUP, "foobars/finalizers", &["update"]),
     ],
     cluster_permissions: &[],
     images: &[admission::DEFAULT_IMAGE],
     samples: &[
-        Sample {
-            file: "k8s_v1_foobar.yaml",
-            text: include_str!("samples/k8s_v1_foobar.yaml"),
-        },
-        Sample {
-            file: "bad/k8s_v1_foobar.yaml",
-            text: include_str!("samples/bad/k8s_v1_foobar.yaml"),
-        },
+        sample!("k8s_v1_foobar.yaml"),
+        sample!("bad/k8s_v1_foobar.yaml"),
     ],
     #[cfg(not(feature = "controllers"))]
     start: Start::Absent,

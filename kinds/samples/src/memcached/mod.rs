@@ -14,8 +14,10 @@ mod status;
 #[cfg(feature = "controllers")]
 use super::owned_child;
 use admission_rules::judge::Admission;
-use my_operator_kind::Start;
-use my_operator_kind::{Kind, Permission, Sample};
+use my_operator_kind::{Kind, Permission, Start, sample};
+
+/// The group of the API.
+const GROUP: &str = "cache.example.com";
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
@@ -25,45 +27,23 @@ pub const KIND: Kind = Kind {
     admission: Admission::of::<admission::MemcachedRules>(),
     pod_templates: &[],
     permissions: &[
-        Permission {
-            group: "apps",
-            resource: "deployments",
-            verbs: &["get", "list", "watch", "create", "patch"],
-        },
-        Permission {
-            group: "",
-            resource: "pods",
-            verbs: &["list", "watch"],
-        },
+        Permission::new(
+            "apps",
+            "deployments",
+            &["get", "list", "watch", "create", "patch"],
+        ),
+        Permission::new("", "pods", Permission::WATCH),
         Permission::EVENTS,
-        Permission {
-            group: "cache.example.com",
-            resource: "memcacheds",
-            verbs: &["get", "list", "watch"],
-        },
-        Permission {
-            group: "cache.example.com",
-            resource: "memcacheds/status",
-            verbs: &["update"],
-        },
-        Permission {
-            group: "cache.example.com",
-            // Owner references with blockOwnerDeletion need it where that is enforced.
-            resource: "memcacheds/finalizers",
-            verbs: &["update"],
-        },
+        Permission::new(GROUP, "memcacheds", Permission::READ),
+        Permission::new(GROUP, "memcacheds/status", &["update"]),
+        // Owner references with blockOwnerDeletion need it where that is enforced.
+        Permission::new(GROUP, "memcacheds/finalizers", &["update"]),
     ],
     cluster_permissions: &[],
     images: &[admission::DEFAULT_IMAGE],
     samples: &[
-        Sample {
-            file: "cache_v1alpha1_memcached.yaml",
-            text: include_str!("samples/cache_v1alpha1_memcached.yaml"),
-        },
-        Sample {
-            file: "bad/cache_v1alpha1_memcached.yaml",
-            text: include_str!("samples/bad/cache_v1alpha1_memcached.yaml"),
-        },
+        sample!("cache_v1alpha1_memcached.yaml"),
+        sample!("bad/cache_v1alpha1_memcached.yaml"),
     ],
     #[cfg(not(feature = "controllers"))]
     start: Start::Absent,
