@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, Command, FromArgMatches as _, ValueHint};
 use futures::future::BoxFuture;
-use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
@@ -98,16 +97,11 @@ const KNOWN: &[Known] = &[
 ];
 
 fn ats<'a>(search: &'a Search<'a>) -> Found<'a> {
-    let client = search.connection.client.clone();
-    Box::pin(search.names(Api::<At>::namespaced(client, &search.connection.namespace)))
+    Box::pin(search.names(search.connection.api::<At>()))
 }
 
 fn sets<'a>(search: &'a Search<'a>) -> Found<'a> {
-    let client = search.connection.client.clone();
-    Box::pin(search.names(Api::<MyDaemonSet>::namespaced(
-        client,
-        &search.connection.namespace,
-    )))
+    Box::pin(search.names(search.connection.api::<MyDaemonSet>()))
 }
 
 fn nodes<'a>(search: &'a Search<'a>) -> Found<'a> {
@@ -124,51 +118,12 @@ fn nodes<'a>(search: &'a Search<'a>) -> Found<'a> {
 
 /// What can be migrated: objects with their kind.
 fn either_way<'a>(search: &'a Search<'a>) -> Found<'a> {
-    Box::pin(async {
-        let client = &search.connection.client;
-        let namespace = &search.connection.namespace;
-        let mut found = Vec::new();
-        for prefix in ["daemonset/", "mydaemonset/"] {
-            let start = match search.start.strip_prefix(prefix) {
-                Some(start) => start,
-                None if prefix.starts_with(search.start) => "",
-                None => continue,
-            };
-            let search = Search { start, ..*search };
-            let names = if prefix == "daemonset/" {
-                let api: Api<DaemonSet> = Api::namespaced(client.clone(), namespace);
-                search.names(api).await?
-            } else {
-                let api: Api<MyDaemonSet> = Api::namespaced(client.clone(), namespace);
-                search.names(api).await?
-            };
-            found.extend(names.iter().map(|name| format!("{prefix}{name}")));
-        }
-        Ok(found)
-    })
+    Box::pin(search.of_kinds(|source| source.word().ends_with("daemonset")))
 }
 
 /// What has a pod template: objects with their kind.
 fn sources<'a>(search: &'a Search<'a>) -> Found<'a> {
-    Box::pin(async {
-        let mut found = Vec::new();
-        for source in at::SOURCES {
-            let (word, start) = match search.start.split_once('/') {
-                Some((word, start)) if source.kind.is(word) => (word, start),
-                None if source.word().starts_with(search.start) => (source.word(), ""),
-                _ => continue,
-            };
-            let client = search.connection.client.clone();
-            let namespace = &search.connection.namespace;
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(client, namespace, &(source.resource)());
-            let search = Search { start, ..*search };
-            // Some kinds may not be there, or not for this user.
-            let names = search.names(api).await.unwrap_or_default();
-            found.extend(names.iter().map(|name| format!("{word}/{name}")));
-        }
-        Ok(found)
-    })
+    Box::pin(search.of_kinds(|_| true))
 }
 
 fn revisions<'a>(search: &'a Search<'a>) -> Found<'a> {
@@ -183,6 +138,24 @@ fn revisions<'a>(search: &'a Search<'a>) -> Found<'a> {
 }
 
 impl Search<'_> {
+    /// Objects of those kinds, each name behind its kind.
+    async fn of_kinds(&self, is_one: fn(&at::Source) -> bool) -> Result<Vec<String>, Failure> {
+        let mut found = Vec::new();
+        for source in at::SOURCES.iter().filter(|source| is_one(source)) {
+            let (word, start) = match self.start.split_once('/') {
+                Some((word, start)) if source.kind.is(word) => (word, start),
+                None if source.word().starts_with(self.start) => (source.word(), ""),
+                _ => continue,
+            };
+            let api: Api<DynamicObject> = self.connection.api_of(&(source.resource)());
+            let search = Search { start, ..*self };
+            // Some kinds may not be there, or not for this user.
+            let names = search.names(api).await.unwrap_or_default();
+            found.extend(names.iter().map(|name| format!("{word}/{name}")));
+        }
+        Ok(found)
+    }
+
     /// The names that begin with what was typed, except those that are given already. There may be more than there is
     /// time for: what was found by then is better than nothing.
     async fn names<K>(&self, api: Api<K>) -> Result<Vec<String>, Failure>

@@ -24,6 +24,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
 
 use connection::Failure;
@@ -43,6 +44,11 @@ impl Program {
     pub(crate) fn parser(&self, words: &[OsString]) -> clap::Command {
         flags::as_kubectl(flags::beside(words, (self.command)()))
     }
+}
+
+/// The arguments of a command.
+pub(crate) fn parsed<A: FromArgMatches>(matches: &clap::ArgMatches) -> Result<A, Failure> {
+    A::from_arg_matches(matches).map_err(|error| error.to_string().into())
 }
 
 /// Every command. The first is the one that the program takes itself for under an unknown name.
@@ -146,8 +152,7 @@ pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let runtime =
-        runtime.map_err(|error| Failure::Message(format!("cannot start a runtime: {error}")))?;
+    let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
     runtime.block_on(future)
 }
 

@@ -51,6 +51,18 @@ impl Format {
     }
 }
 
+/// Prints the failure of one of several objects. That of the output itself ends the program.
+pub(crate) fn reported(result: Result<(), Failure>) -> Result<u8, Failure> {
+    match result {
+        Ok(()) => Ok(0),
+        Err(Failure::Output(error)) => Err(Failure::Output(error)),
+        Err(failure) => {
+            writeln!(io::stderr(), "{failure}")?;
+            Ok(1)
+        }
+    }
+}
+
 /// Says, as kubectl get does, that a table would be empty.
 pub(crate) fn none_in(namespace: Option<&str>) -> io::Result<()> {
     let place = match namespace {
@@ -66,7 +78,7 @@ pub(crate) fn none_in(namespace: Option<&str>) -> io::Result<()> {
 /// When it cannot be written.
 pub fn yaml(object: &Value, out: &mut dyn Write) -> Result<(), Failure> {
     let text = serde_saphyr::to_string(object)
-        .map_err(|error| Failure::Message(format!("cannot write it as YAML: {error}")))?;
+        .map_err(|error| format!("cannot write it as YAML: {error}"))?;
     out.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
         out.write_all(b"\n")?;
@@ -93,28 +105,18 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// A list as JSON.
+    /// A list as JSON, or else as YAML.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn json(out: &mut dyn Write) -> Result<Self, Failure> {
-        write!(out, "{{\n    \"apiVersion\": \"v1\",\n    \"items\": [")?;
-        Ok(Self {
-            json: true,
-            any: false,
-        })
-    }
-
-    /// A list as YAML.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn yaml(out: &mut dyn Write) -> Result<Self, Failure> {
-        write!(out, "apiVersion: v1\nitems:")?;
-        Ok(Self {
-            json: false,
-            any: false,
-        })
+    pub fn new(json: bool, out: &mut dyn Write) -> Result<Self, Failure> {
+        let start = if json {
+            "{\n    \"apiVersion\": \"v1\",\n    \"items\": ["
+        } else {
+            "apiVersion: v1\nitems:"
+        };
+        out.write_all(start.as_bytes())?;
+        Ok(Self { json, any: false })
     }
 
     /// Adds an object.
@@ -263,8 +265,8 @@ mod tests {
             let mut texts = [Vec::new(), Vec::new()];
             let [json_text, yaml_text] = &mut texts;
             let mut lists = [
-                (Objects::json(json_text).unwrap(), json_text),
-                (Objects::yaml(yaml_text).unwrap(), yaml_text),
+                (Objects::new(true, json_text).unwrap(), json_text),
+                (Objects::new(false, yaml_text).unwrap(), yaml_text),
             ];
             for (list, out) in &mut lists {
                 for object in &objects[..count] {

@@ -8,13 +8,6 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use crate::terminal;
 
-/// Flags that a user may expect, and what to write instead.
-const EXPECTED: &[(&str, &str, &str)] = &[(
-    "kubectl-atrm",
-    "--all",
-    "kubectl atrm has no --all: name the Ats, such as kubectl atrm $(kubectl atq -o name)",
-)];
-
 /// The text for standard error. `arguments` are those after the program's name.
 pub(crate) fn mistake(command: &Command, error: &Error, arguments: &[OsString]) -> String {
     let text = if let Some(advice) = advice(command, error, arguments) {
@@ -54,11 +47,14 @@ fn advice(command: &Command, error: &Error, arguments: &[OsString]) -> Option<St
             _ => return None,
         });
     }
-    let unknown = text(error, ContextKind::InvalidArg)?;
-    let expected = EXPECTED.iter();
-    let mut expected =
-        expected.filter(|(of, flag, _)| *of == command.get_name() && *flag == unknown);
-    expected.next().map(|(_, _, advice)| (*advice).to_owned())
+    // A flag that a user may expect, and what to write instead.
+    match (command.get_name(), text(error, ContextKind::InvalidArg)?) {
+        ("kubectl-atrm", "--all") => Some(
+            "kubectl atrm has no --all: name the Ats, such as kubectl atrm $(kubectl atq -o name)"
+                .to_owned(),
+        ),
+        _ => None,
+    }
 }
 
 /// The mistake in kubectl's words where it has some.

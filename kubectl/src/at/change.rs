@@ -64,9 +64,9 @@ async fn changed(
         let item = Item::read(&text)?;
         if uid.get_or_insert_with(|| item.uid.clone()) != &item.uid {
             let text = format!("at/{name} is another one than a moment ago: look at it first");
-            return Err(Failure::Message(text));
+            return Err(text.into());
         }
-        change.check(&item).map_err(Failure::Message)?;
+        change.check(&item)?;
         let fields = change.fields(&item, Timestamp::now());
         if dry_run == DryRun::Client {
             let mut object = serde_json::from_str(&text).map_err(unreadable)?;
@@ -80,9 +80,7 @@ async fn changed(
             Ok(text) => return Ok((item, serde_json::from_str(&text).map_err(unreadable)?)),
         }
     }
-    Err(Failure::Message(format!(
-        "at/{name} keeps changing: try again"
-    )))
+    Err(format!("at/{name} keeps changing: try again").into())
 }
 
 impl Change {

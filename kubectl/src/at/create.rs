@@ -3,10 +3,11 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
-use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{ArgGroup, Args, CommandFactory as _, Parser};
 use jiff::Timestamp;
 use kube::core::Request;
 use kube::core::params::PostParams;
+use my_operator_at::crd::AtSpec;
 use my_operator_times::moment::{Clock, schedule};
 use my_operator_times::{duration, when};
 use serde_json::Value;
@@ -18,17 +19,13 @@ use super::source::Named;
 use super::{argv, follow, name, object, quote, script, show, source, template, verdict, zone};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
-use crate::{Program, block_on, terminal};
+use crate::{Program, block_on, parsed, terminal};
 
 /// The program.
 pub const PROGRAM: Program = Program {
     name: "kubectl-at",
     command: Create::command,
-    run: |matches| {
-        let create = Create::from_arg_matches(matches)
-            .map_err(|error| Failure::Message(error.to_string()))?;
-        create.run()
-    },
+    run: |matches| parsed::<Create>(matches)?.run(),
 };
 
 const EXAMPLES: &str = "Examples:
@@ -97,53 +94,8 @@ struct Create {
     #[arg(long, value_name = "NAME")]
     reschedule: Option<String>,
 
-    /// The name of the At; one is made from the command if absent
-    #[arg(long, conflicts_with = "existing", help_heading = "What runs")]
-    name: Option<String>,
-    /// Take what this object's pods have: image, environment, volumes and the rest
-    #[arg(long, value_name = "KIND/NAME", conflicts_with_all = ["existing", "template"], help_heading = "What runs")]
-    from: Option<String>,
-    /// The container to take; with --from, -c is the same
-    #[arg(
-        long,
-        value_name = "CONTAINER",
-        requires = "from",
-        help_heading = "What runs"
-    )]
-    container: Option<String>,
-    /// The image of the container [default: bash:5.3, or that of --from]
-    #[arg(long, conflicts_with = "existing", help_heading = "What runs")]
-    image: Option<String>,
-    /// The shell that gets the command after -c [default: bash; with --from, none or sh]
-    #[arg(
-        long,
-        value_name = "PROGRAM",
-        conflicts_with = "existing",
-        help_heading = "What runs"
-    )]
-    shell: Option<String>,
-    /// The ServiceAccount of the pod
-    #[arg(
-        long,
-        value_name = "NAME",
-        conflicts_with = "existing",
-        help_heading = "What runs"
-    )]
-    serviceaccount: Option<String>,
-    /// A variable of the environment; can be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "existing", help_heading = "What runs")]
-    env: Vec<(String, String)>,
-    /// A file with a Pod, a PodTemplate, or metadata or spec of a pod: what else the pod needs
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "existing",
-        help_heading = "What runs"
-    )]
-    template: Option<PathBuf>,
-    /// Labels of the At
-    #[arg(short, long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = pair, conflicts_with = "existing", help_heading = "What runs")]
-    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    runs: Runs,
 
     /// Release its pod at most so long after its time, such as 10m; a node and an image may take longer
     #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "existing", help_heading = "How")]
@@ -174,6 +126,40 @@ struct Create {
     connection: Flags,
 }
 
+/// What an At runs. What is about one that exists has none of it.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What runs")]
+#[group(conflicts_with = "existing")]
+struct Runs {
+    /// The name of the At; one is made from the command if absent
+    #[arg(long)]
+    name: Option<String>,
+    /// Take what this object's pods have: image, environment, volumes and the rest
+    #[arg(long, value_name = "KIND/NAME", conflicts_with = "template")]
+    from: Option<String>,
+    /// The container to take; with --from, -c is the same
+    #[arg(long, value_name = "CONTAINER", requires = "from")]
+    container: Option<String>,
+    /// The image of the container [default: bash:5.3, or that of --from]
+    #[arg(long)]
+    image: Option<String>,
+    /// The shell that gets the command after -c [default: bash; with --from, none or sh]
+    #[arg(long, value_name = "PROGRAM")]
+    shell: Option<String>,
+    /// The ServiceAccount of the pod
+    #[arg(long, value_name = "NAME")]
+    serviceaccount: Option<String>,
+    /// A variable of the environment; can be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// A file with a Pod, a PodTemplate, or metadata or spec of a pod: what else the pod needs
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// Labels of the At
+    #[arg(short, long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = pair)]
+    labels: Vec<(String, String)>,
+}
+
 /// NAME=VALUE.
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -184,33 +170,27 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 impl Create {
     fn run(&self) -> Result<u8, Failure> {
-        if let Some(name) = self.cat.as_deref() {
-            return block_on(async {
-                let connection = Connection::new(&self.connection).await?;
-                show::command(&connection, name).await
-            });
+        let change = self.change()?;
+        if change.is_none() && self.cat.is_none() && self.logs.is_none() {
+            return self.make();
         }
-        if let Some(name) = self.logs.as_deref() {
-            return block_on(async {
-                let connection = Connection::new(&self.connection).await?;
-                if self.follow {
-                    follow::run(&connection, name, false).await
-                } else {
-                    show::log(&connection, name).await
-                }
-            });
-        }
-        if let Some((name, change)) = self.change()? {
-            return block_on(async {
-                let connection = Connection::new(&self.connection).await?;
+        block_on(async {
+            let connection = Connection::new(&self.connection).await?;
+            if let Some(name) = &self.cat {
+                return show::command(&connection, name).await;
+            }
+            if let Some((name, change)) = change {
                 change::run(&connection, name, change, self.dry_run, self.output).await?;
-                if self.follow {
-                    return follow::run(&connection, name, true).await;
+            }
+            match (&self.logs, change) {
+                (Some(name), _) if !self.follow => show::log(&connection, name).await,
+                (Some(name), _) => follow::run(&connection, name, false).await,
+                (None, Some((name, _))) if self.follow => {
+                    follow::run(&connection, name, true).await
                 }
-                Ok(0)
-            });
-        }
-        self.make()
+                _ => Ok(0),
+            }
+        })
     }
 
     /// The At to change, and how.
@@ -230,8 +210,8 @@ impl Create {
         let clock = zone::clock();
         let instant = self.instant(&clock)?;
         check_program(&self.command)?;
-        let source = self.from.as_deref().map(source::parse).transpose()?;
-        let template = self.template.as_deref().map(template::read);
+        let source = self.runs.from.as_deref().map(source::parse).transpose()?;
+        let template = self.runs.template.as_deref().map(template::read);
         let template = template.transpose()?;
         let gives_command = !self.command.is_empty() || self.file.is_some();
         let (command, base) = match &source {
@@ -243,21 +223,28 @@ impl Create {
             _ => self.text(&clock, instant)?,
         };
         let mut wish = Wish {
-            labels: self.labels.clone(),
-            schedule: schedule(instant, clock.now),
-            command,
-            image: self.image.clone(),
-            shell: self.shell.as_deref().map(|shell| argv::by(Some(shell))),
-            service_account: self.serviceaccount.clone(),
-            env: self.env.clone(),
-            deadline: self.deadline,
-            timeout: self.timeout,
-            ttl: self.ttl,
-            suspend: self.suspend,
+            labels: self.runs.labels.clone(),
+            spec: AtSpec {
+                schedule: Some(schedule(instant, clock.now)),
+                command: Some(command),
+                image: self.runs.image.clone(),
+                shell: self
+                    .runs
+                    .shell
+                    .as_deref()
+                    .map(|shell| argv::by(Some(shell))),
+                starting_deadline_seconds: self.deadline,
+                active_deadline_seconds: self.timeout,
+                ttl_seconds_after_finished: self.ttl,
+                suspend: self.suspend.then_some(true),
+                ..AtSpec::default()
+            },
+            service_account: self.runs.serviceaccount.clone(),
+            env: self.runs.env.clone(),
             template,
             ..Wish::default()
         };
-        wish.name = match &self.name {
+        wish.name = match &self.runs.name {
             Some(name) => name.clone(),
             None => name::generated(&base),
         };
@@ -266,7 +253,7 @@ impl Create {
 
     fn instant(&self, clock: &Clock) -> Result<Timestamp, Failure> {
         if let Some(time) = &self.time {
-            return when::touch(time, clock).map_err(Failure::Message);
+            return Ok(when::touch(time, clock)?);
         }
         let words = self.timespec.join(" ");
         when::instant(&words, clock).map_err(|mistake| {
@@ -289,9 +276,8 @@ impl Create {
     fn text(&self, clock: &Clock, instant: Timestamp) -> Result<(String, String), Failure> {
         if !self.command.is_empty() {
             if quote::is_text(&self.command) {
-                writeln!(
-                    io::stderr(),
-                    "Note: what is after -- is one word, and so the name of one program. Give text for the shell on standard input."
+                terminal::note(
+                    "Note: what is after -- is one word, and so the name of one program. Give text for the shell on standard input.",
                 )?;
             }
             let base = self.command.first().map(|program| name::base(program));
@@ -346,15 +332,14 @@ impl Create {
             return Ok(0);
         };
         let created = self.post(&connection, &wish).await?;
-        let object: Value = serde_json::from_str(&created).map_err(|error| {
-            Failure::Message(format!("the server's answer cannot be read: {error}"))
-        })?;
+        let object: Value = serde_json::from_str(&created)
+            .map_err(|error| format!("the server's answer cannot be read: {error}"))?;
         self.echo(&wish, &object, instant)?;
         if self.follow {
             return follow::run(&connection, &wish.name, true).await;
         }
         match self.dry_run {
-            DryRun::None if !wish.suspend => {
+            DryRun::None if !self.suspend => {
                 verdict::warn(&connection, &wish.name, instant).await?;
             }
             DryRun::Server => verdict::warn_of_dry_run(&connection, &object).await?,
@@ -370,22 +355,24 @@ impl Create {
         source: &Named,
         wish: &mut Wish,
     ) -> Result<(), Failure> {
-        let container = self.container.as_deref();
+        let container = self.runs.container.as_deref();
         let mut taken = source.take(connection, container).await?;
-        let is_text = self.command.is_empty() && !wish.command.is_empty();
-        if is_text {
-            wish.shell = Some(taken.by_shell(self.shell.as_deref()));
+        let spec = &mut wish.spec;
+        let text = spec.command.take().filter(|text| !text.is_empty());
+        if let Some(text) = text.filter(|_| self.command.is_empty()) {
+            spec.shell = Some(taken.by_shell(self.runs.shell.as_deref()));
+            spec.command = Some(text);
         } else {
-            let run = taken.run(&self.command, self.shell.as_deref(), &self.env);
+            let run = taken.run(&self.command, self.runs.shell.as_deref(), &self.runs.env);
             let run = run.map_err(|what| source.wrong(&what))?;
-            wish.shell = Some(run.shell);
-            wish.command = run.command;
+            spec.shell = Some(run.shell);
+            spec.command = Some(run.command);
         }
         for note in &taken.notes {
-            writeln!(io::stderr(), "Note: {source} {}", terminal::harmless(note))?;
+            terminal::note(&format!("Note: {source} {note}"))?;
         }
-        wish.timeout = wish.timeout.or(taken.timeout);
-        wish.image.get_or_insert(taken.image);
+        spec.active_deadline_seconds = spec.active_deadline_seconds.or(taken.timeout);
+        spec.image.get_or_insert(taken.image);
         wish.template = Some(taken.template);
         Ok(())
     }
@@ -416,10 +403,10 @@ impl Create {
             format.print(&name, created.clone(), &mut out)?;
         } else {
             let echo = Echo {
-                schedule: &wish.schedule,
+                schedule: wish.spec.schedule.as_deref().unwrap_or_default(),
                 instant,
                 deadline: created["spec"]["startingDeadlineSeconds"].as_i64(),
-                suspend: wish.suspend,
+                suspend: self.suspend,
                 dry_run: self.dry_run,
             };
             let words = echo.words(&zone::clock());
@@ -433,12 +420,10 @@ impl Create {
 /// That the words after `--`, if there are any, begin with the name of a program.
 fn check_program(command: &[String]) -> Result<(), Failure> {
     match command {
-        [program, ..] if program.trim().is_empty() => {
-            let text = format!(
-                "{program:?} after -- is not a program: write its name, as in kubectl at noon -- ./report"
-            );
-            Err(Failure::Message(text))
-        }
+        [program, ..] if program.trim().is_empty() => Err(format!(
+            "{program:?} after -- is not a program: write its name, as in kubectl at noon -- ./report"
+        )
+        .into()),
         _ => Ok(()),
     }
 }
@@ -471,6 +456,8 @@ fn warned(text: String) -> Result<String, Failure> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::ffi::OsString;
+
+    use clap::FromArgMatches as _;
 
     use super::*;
 
@@ -603,7 +590,7 @@ mod tests {
             parsed(&["16:00", "+", "3", "days", "--image", "x", "--", "ls", "-l"]).unwrap();
         assert_eq!(create.timespec, ["16:00", "+", "3", "days"]);
         assert_eq!(create.command, ["ls", "-l"]);
-        assert_eq!(create.image.as_deref(), Some("x"));
+        assert_eq!(create.runs.image.as_deref(), Some("x"));
     }
 
     #[test]
@@ -624,12 +611,12 @@ mod tests {
             &["noon", "--from=deployment/web", "--container", "app"],
         ] {
             let create = parsed(words).unwrap();
-            assert_eq!(create.container.as_deref(), Some("app"), "{words:?}");
+            assert_eq!(create.runs.container.as_deref(), Some("app"), "{words:?}");
             assert_eq!(create.cat, None, "{words:?}");
         }
         let create = parsed(&["noon", "--from=cj/x", "--", "sh", "-c", "ls"]).unwrap();
         assert_eq!(create.command, ["sh", "-c", "ls"]);
-        assert_eq!(create.container, None);
+        assert_eq!(create.runs.container, None);
         assert_eq!(parsed(&["-c", "x"]).unwrap().cat.as_deref(), Some("x"));
     }
 

@@ -1,5 +1,6 @@
 //! From flags to the manifest of an At.
 
+use my_operator_at::crd::AtSpec;
 use serde_json::{Map, Value, json};
 
 use crate::connection::Failure;
@@ -13,16 +14,10 @@ pub(super) struct Wish {
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) labels: Vec<(String, String)>,
-    pub(super) schedule: String,
-    pub(super) command: String,
-    pub(super) image: Option<String>,
-    pub(super) shell: Option<Vec<String>>,
+    /// All but the template.
+    pub(super) spec: AtSpec,
     pub(super) service_account: Option<String>,
     pub(super) env: Vec<(String, String)>,
-    pub(super) deadline: Option<i64>,
-    pub(super) timeout: Option<i64>,
-    pub(super) ttl: Option<i64>,
-    pub(super) suspend: bool,
     /// The file of --template, or what --from has taken.
     pub(super) template: Option<Value>,
 }
@@ -30,21 +25,10 @@ pub(super) struct Wish {
 impl Wish {
     /// The manifest. What no flag says is left to the defaults of the webhook.
     pub(super) fn manifest(&self) -> Result<Value, Failure> {
-        let mut spec = Map::new();
-        let mut set = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                spec.insert(name.to_owned(), value);
-            }
-        };
-        set("schedule", Some(json!(self.schedule)));
-        set("command", Some(json!(self.command)));
-        set("image", self.image.as_ref().map(|it| json!(it)));
-        set("shell", self.shell.as_ref().map(|it| json!(it)));
-        set("startingDeadlineSeconds", self.deadline.map(|it| json!(it)));
-        set("activeDeadlineSeconds", self.timeout.map(|it| json!(it)));
-        set("ttlSecondsAfterFinished", self.ttl.map(|it| json!(it)));
-        set("suspend", self.suspend.then_some(Value::Bool(true)));
-        set("template", self.template()?);
+        let mut spec = json!(self.spec);
+        if let Some(template) = self.template()? {
+            spec["template"] = template;
+        }
         let mut metadata = json!({"name": self.name, "namespace": self.namespace});
         if !self.labels.is_empty() {
             let labels = self.labels.iter();
@@ -64,7 +48,7 @@ impl Wish {
         if self.template.is_none() && self.service_account.is_none() && self.env.is_empty() {
             return Ok(None);
         }
-        let wrong = |what: &str| Failure::Message(format!("--template: {what}"));
+        let wrong = |what: &str| format!("--template: {what}");
         let mut template = match &self.template {
             Some(file) => pod_template(file)?,
             None => Map::new(),
@@ -115,7 +99,7 @@ fn pod_template(file: &Value) -> Result<Map<String, Value>, Failure> {
             let text = format!(
                 "--template: a {kind} is not a pod template: give a Pod, a PodTemplate, or metadata or spec"
             );
-            return Err(Failure::Message(text));
+            return Err(text.into());
         }
     };
     let mut kept = Map::new();
@@ -130,7 +114,7 @@ fn pod_template(file: &Value) -> Result<Map<String, Value>, Failure> {
     }
     if kept.is_empty() {
         let text = "--template: the file has no metadata and no spec: give a Pod, a PodTemplate, or metadata or spec";
-        return Err(Failure::Message(text.to_owned()));
+        return Err(text.into());
     }
     Ok(kept)
 }
@@ -144,8 +128,11 @@ mod tests {
         Wish {
             name: "report-x7k2p".to_owned(),
             namespace: "default".to_owned(),
-            schedule: "2026-11-27T15:00:00Z".to_owned(),
-            command: "./report".to_owned(),
+            spec: AtSpec {
+                schedule: Some("2026-11-27T15:00:00Z".to_owned()),
+                command: Some("./report".to_owned()),
+                ..AtSpec::default()
+            },
             ..Wish::default()
         }
     }
@@ -165,14 +152,17 @@ mod tests {
     fn every_flag_reaches_its_field() {
         let wish = Wish {
             labels: vec![("app".to_owned(), "x".to_owned())],
-            image: Some("alpine".to_owned()),
-            shell: Some(vec!["sh".to_owned(), "-c".to_owned()]),
+            spec: AtSpec {
+                image: Some("alpine".to_owned()),
+                shell: Some(vec!["sh".to_owned(), "-c".to_owned()]),
+                starting_deadline_seconds: Some(1),
+                active_deadline_seconds: Some(2),
+                ttl_seconds_after_finished: Some(3),
+                suspend: Some(true),
+                ..wish().spec
+            },
             service_account: Some("reporter".to_owned()),
             env: vec![("A".to_owned(), "$(B)".to_owned())],
-            deadline: Some(1),
-            timeout: Some(2),
-            ttl: Some(3),
-            suspend: true,
             ..wish()
         };
         let manifest = wish.manifest().unwrap();

@@ -26,4 +26,4 @@ mod zone;
 
 pub(crate) use object::KIND;
 pub(crate) use quote::word as shell_word;
-pub(crate) use source::SOURCES;
+pub(crate) use source::{SOURCES, Source};

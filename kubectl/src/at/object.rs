@@ -98,9 +98,7 @@ impl Item {
 /// The failure for an object that is not as the API server sends it.
 #[allow(clippy::needless_pass_by_value)]
 pub(super) fn unreadable(error: serde_json::Error) -> Failure {
-    Failure::Message(format!(
-        "the server sent an At that cannot be read: {error}"
-    ))
+    format!("the server sent an At that cannot be read: {error}").into()
 }
 
 /// The text of one object.
@@ -115,7 +113,7 @@ pub(super) async fn send(
     build: impl FnOnce(Request) -> Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<String, Failure> {
     let ats = Request::new(At::url_path(&(), Some(&connection.namespace)));
-    let request = build(ats).map_err(|error| Failure::Message(error.to_string()))?;
+    let request = build(ats).map_err(|error| error.to_string())?;
     let text = connection.client.request_text(request);
     connection.answer(text).await
 }
@@ -133,35 +131,21 @@ pub(crate) const KIND: Kind = Kind {
 
 /// A name as it is given: also `at/NAME`, as other commands print it.
 pub(super) fn name(given: &str) -> Result<&str, Failure> {
-    KIND.name(given).map_err(Failure::Message)
+    Ok(KIND.name(given)?)
 }
 
-/// Which objects a list is about.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Selection {
-    /// All namespaces if absent.
-    pub(super) namespace: Option<String>,
-    pub(super) labels: Option<String>,
-    pub(super) fields: Option<String>,
-}
-
-/// Calls `each` with the JSON text of each object, page by page, so that no more than a page is in memory.
+/// Calls `each` with the JSON text of each selected object of the namespace, or of all: page by page, so that no more than a
+/// page is in memory.
 pub(super) async fn list(
     connection: &Connection,
-    selection: &Selection,
+    namespace: Option<&str>,
+    selected: ListParams,
     mut each: impl FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let request = Request::new(At::url_path(&(), selection.namespace.as_deref()));
-    let mut params = ListParams {
-        label_selector: selection.labels.clone(),
-        field_selector: selection.fields.clone(),
-        limit: Some(PAGE),
-        ..ListParams::default()
-    };
+    let request = Request::new(At::url_path(&(), namespace));
+    let mut params = selected.limit(PAGE);
     loop {
-        let built = request
-            .list(&params)
-            .map_err(|error| Failure::Message(error.to_string()))?;
+        let built = request.list(&params).map_err(|error| error.to_string())?;
         let page = connection.client.request(built);
         let page: ObjectList<Box<RawValue>> = connection.answer(page).await?;
         for item in &page.items {

@@ -3,26 +3,23 @@
 use std::io::{self, BufWriter, Write as _};
 
 use admission_rules::text::cut;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use clap::{CommandFactory as _, Parser, ValueEnum};
 use jiff::Timestamp;
+use kube::core::params::ListParams;
 use my_operator_times::moment::Clock;
 
-use super::object::{self, Item, Selection};
+use super::object::{self, Item};
 use super::zone;
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{Objects, none_in};
 use crate::terminal::{self, Table};
-use crate::{Program, block_on};
+use crate::{Program, block_on, parsed};
 
 /// The program.
 pub const PROGRAM: Program = Program {
     name: "kubectl-atq",
     command: Queue::command,
-    run: |matches| {
-        let queue = Queue::from_arg_matches(matches)
-            .map_err(|error| Failure::Message(error.to_string()))?;
-        block_on(queue.run())
-    },
+    run: |matches| block_on(parsed::<Queue>(matches)?.run()),
 };
 
 /// More characters of a command than this are only shown by `-o wide`.
@@ -74,19 +71,21 @@ struct Row {
 impl Queue {
     async fn run(&self) -> Result<u8, Failure> {
         let connection = Connection::new(&self.connection).await?;
-        let selection = Selection {
-            namespace: (!self.all_namespaces).then(|| connection.namespace.clone()),
-            labels: self.selector.clone(),
-            fields: (!self.all).then(|| "status.phase!=DONE".to_owned()),
+        let namespace = (!self.all_namespaces).then_some(connection.namespace.as_str());
+        let selected = ListParams {
+            label_selector: self.selector.clone(),
+            field_selector: (!self.all).then(|| "status.phase!=DONE".to_owned()),
+            ..ListParams::default()
         };
         let mut out = BufWriter::new(io::stdout().lock());
         if let Some(format) = self.output.filter(|it| *it != Format::Wide) {
             let mut objects = match format {
-                Format::Json => Some(Objects::json(&mut out)?),
-                Format::Yaml => Some(Objects::yaml(&mut out)?),
+                Format::Json | Format::Yaml => {
+                    Some(Objects::new(format == Format::Json, &mut out)?)
+                }
                 Format::Name | Format::Wide => None,
             };
-            object::list(&connection, &selection, |text| {
+            object::list(&connection, namespace, selected, |text| {
                 if let Some(objects) = &mut objects {
                     let object = serde_json::from_str(text).map_err(object::unreadable)?;
                     return objects.add(object, &mut out);
@@ -102,13 +101,13 @@ impl Queue {
         } else {
             let clock = zone::clock();
             let mut rows: Vec<Row> = Vec::new();
-            object::list(&connection, &selection, |text| {
+            object::list(&connection, namespace, selected, |text| {
                 rows.push(self.row(&Item::read(text)?, &clock));
                 Ok(())
             })
             .await?;
             if rows.is_empty() {
-                none_in(selection.namespace.as_deref())?;
+                none_in(namespace)?;
             } else {
                 self.table(rows).write(&mut out, self.width())?;
             }

@@ -2,25 +2,21 @@
 
 use std::io::{self, Write as _};
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use clap::{CommandFactory as _, Parser, ValueEnum};
 use kube::core::Request;
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
 use my_operator_at::crd::Phase;
 
 use super::object::{self, Item, RESOURCE};
 use crate::connection::{Connection, Failure, Flags};
-use crate::print::DryRun;
-use crate::{Program, block_on, terminal};
+use crate::print::{DryRun, reported};
+use crate::{Program, block_on, parsed, terminal};
 
 /// The program.
 pub const PROGRAM: Program = Program {
     name: "kubectl-atrm",
     command: Remove::command,
-    run: |matches| {
-        let remove = Remove::from_arg_matches(matches)
-            .map_err(|error| Failure::Message(error.to_string()))?;
-        block_on(remove.run())
-    },
+    run: |matches| block_on(parsed::<Remove>(matches)?.run()),
 };
 
 /// An At may change between reading and deleting it; so often is it read again.
@@ -65,15 +61,11 @@ impl Remove {
         let connection = Connection::new(&self.connection).await?;
         let mut code = 0;
         for given in &self.names {
-            match self.remove(&connection, given).await {
-                Ok(()) => {}
-                Err(failure) if self.ignore_not_found && failure.is_not_found() => {}
-                Err(Failure::Output(error)) => return Err(error.into()),
-                Err(failure) => {
-                    writeln!(io::stderr(), "{failure}")?;
-                    code = 1;
-                }
-            }
+            let removed = match self.remove(&connection, given).await {
+                Err(failure) if self.ignore_not_found && failure.is_not_found() => Ok(()),
+                removed => removed,
+            };
+            code = code.max(reported(removed)?);
         }
         Ok(code)
     }
@@ -83,9 +75,9 @@ impl Remove {
         for _ in 0..MAX_ATTEMPTS {
             let item = Item::read(&object::get(connection, name).await?)?;
             if item.status.phase == Some(Phase::Running) && !self.force {
-                return Err(Failure::Message(format!(
-                    "at/{name} is running; --force stops its command and removes it"
-                )));
+                let text =
+                    format!("at/{name} is running; --force stops its command and removes it");
+                return Err(text.into());
             }
             let deleted = match self.dry_run {
                 DryRun::Client => Ok(()),
@@ -98,9 +90,7 @@ impl Remove {
                 Ok(()) => return Ok(self.say(name, &connection.namespace)?),
             }
         }
-        Err(Failure::Message(format!(
-            "at/{name} keeps changing: try again"
-        )))
+        Err(format!("at/{name} keeps changing: try again").into())
     }
 
     /// What kubectl delete says.

@@ -20,9 +20,8 @@ pub(super) fn warning(text: &str) -> Option<&'static str> {
 
 /// Reads a file; `-` is standard input.
 pub(super) fn file(path: &Path) -> Result<String, Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::Message(format!("cannot read {}: {}", path.display(), root(&error)))
-    };
+    let failed =
+        |error: std::io::Error| format!("cannot read {}: {}", path.display(), root(&error));
     if path == Path::new("-") {
         return all(std::io::stdin().lock(), "standard input");
     }
@@ -40,7 +39,7 @@ pub(super) fn optional(input: impl Read, what: &str) -> Result<String, Failure> 
     let mut bytes = Vec::new();
     let limit = u64::try_from(MAX_LEN).unwrap_or(u64::MAX).saturating_add(2);
     let read = input.take(limit).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::Message(format!("cannot read {what}: {}", root(&error))))?;
+    read.map_err(|error| format!("cannot read {what}: {}", root(&error)))?;
     text(bytes, what)
 }
 
@@ -52,9 +51,7 @@ pub(super) fn ask(mut input: impl BufRead, prompt: &mut dyn Write) -> Result<Str
         prompt.flush()?;
         let left = u64::try_from(MAX_LEN + 2 - bytes.len()).unwrap_or(0);
         let read = input.by_ref().take(left).read_until(b'\n', &mut bytes);
-        let read = read.map_err(|error| {
-            Failure::Message(format!("cannot read the terminal: {}", root(&error)))
-        })?;
+        let read = read.map_err(|error| format!("cannot read the terminal: {}", root(&error)))?;
         if read == 0 {
             writeln!(prompt, "<EOT>")?;
             break;
@@ -65,15 +62,15 @@ pub(super) fn ask(mut input: impl BufRead, prompt: &mut dyn Write) -> Result<Str
 
 /// The text of these bytes, empty if it is blank.
 fn text(bytes: Vec<u8>, what: &str) -> Result<String, Failure> {
-    let mut text = String::from_utf8(bytes)
-        .map_err(|_| Failure::Message(format!("the command of {what} is not UTF-8")))?;
+    let mut text =
+        String::from_utf8(bytes).map_err(|_| format!("the command of {what} is not UTF-8"))?;
     // Editors write it, and a shell would take it for a part of the first word.
     if text.starts_with(BYTE_ORDER_MARK) {
         text.remove(0);
     }
     if text.contains('\0') {
         let text = format!("the command of {what} has a NUL byte, which no shell reads: give text");
-        return Err(Failure::Message(text));
+        return Err(text.into());
     }
     if text.ends_with('\n') {
         text.pop();
@@ -81,7 +78,7 @@ fn text(bytes: Vec<u8>, what: &str) -> Result<String, Failure> {
     if text.len() > MAX_LEN {
         let text =
             format!("the command of {what} is longer than {MAX_LEN} bytes: put it into an image");
-        return Err(Failure::Message(text));
+        return Err(text.into());
     }
     if text.trim().is_empty() {
         text.clear();
@@ -92,7 +89,7 @@ fn text(bytes: Vec<u8>, what: &str) -> Result<String, Failure> {
 fn present(text: String, what: &str) -> Result<String, Failure> {
     if text.is_empty() {
         let text = format!("{what} has no command: give one after --, with -f FILE, or there");
-        return Err(Failure::Message(text));
+        return Err(text.into());
     }
     Ok(text)
 }

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::core::subresource::LogParams;
 use my_operator_times::moment::Clock;
 
@@ -59,7 +58,7 @@ fn heading(item: &Item, clock: &Clock) -> String {
 pub(super) async fn log(connection: &Connection, given: &str) -> Result<u8, Failure> {
     let item = Item::read(&object::get(connection, object::name(given)?).await?)?;
     let pod = pod(connection, &item).await?;
-    let pods: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let pods = connection.api::<Pod>();
     let params = LogParams {
         container: Some(CONTAINER.to_owned()),
         ..LogParams::default()
@@ -97,12 +96,11 @@ pub(super) async fn pod(connection: &Connection, item: &Item) -> Result<String, 
     let (Some(pod), Some(uid)) = (&item.status.pod_name, &item.status.pod_uid) else {
         let reason = item.status.reason.as_deref();
         let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-        return Err(Failure::Message(format!(
-            "at/{name} has no output, since it has not started ({}{reason})",
-            item.state()
-        )));
+        let state = item.state();
+        let text = format!("at/{name} has no output, since it has not started ({state}{reason})");
+        return Err(text.into());
     };
-    let pods: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let pods = connection.api::<Pod>();
     let found = connection.answer(pods.get_metadata_opt(pod)).await?;
     // Another pod may have taken the name.
     if found.and_then(|it| it.metadata.uid).as_ref() == Some(uid) {
@@ -110,9 +108,7 @@ pub(super) async fn pod(connection: &Connection, item: &Item) -> Result<String, 
     }
     let message = item.status.message.as_deref();
     let message = message.map_or_else(String::new, |it| format!(". Its last words: {it}"));
-    Err(Failure::Message(format!(
-        "the pod of at/{name} is gone, and with it the output{message}"
-    )))
+    Err(format!("the pod of at/{name} is gone, and with it the output{message}").into())
 }
 
 /// Writes a log to standard output: to a terminal line by line and harmless, elsewhere byte by byte.

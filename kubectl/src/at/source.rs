@@ -5,9 +5,9 @@ use std::fmt;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
-use kube::Api;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
+use kube::{Api, Resource};
 use my_operator_mydaemonset::crd::MyDaemonSet;
 use serde_json::Value;
 
@@ -24,68 +24,49 @@ pub(crate) struct Source {
     place: Place,
 }
 
-const fn source(
-    words: &'static [&'static str],
-    resource: fn() -> ApiResource,
-    place: Place,
-) -> Source {
+const fn source<K>(words: &'static [&'static str], place: Place) -> Source
+where
+    K: Resource<DynamicType = ()>,
+{
     Source {
         kind: Kind {
             words,
             mistake: "has no pod template",
         },
-        resource,
+        resource: || ApiResource::erase::<K>(&()),
         place,
     }
 }
 
 /// All of them, in the order of messages. `kubectl get -o name` prints the words with a group.
 pub(crate) const SOURCES: &[Source] = &[
-    source(
+    source::<CronJob>(
         &["cronjob", "cronjobs", "cj", "cronjob.batch"],
-        || ApiResource::erase::<CronJob>(&()),
         Place::CronJob,
     ),
-    source(
-        &["job", "jobs", "job.batch"],
-        || ApiResource::erase::<Job>(&()),
-        Place::Job,
-    ),
-    source(
+    source::<Job>(&["job", "jobs", "job.batch"], Place::Job),
+    source::<Deployment>(
         &["deployment", "deployments", "deploy", "deployment.apps"],
-        || ApiResource::erase::<Deployment>(&()),
         Place::Template,
     ),
-    source(
+    source::<StatefulSet>(
         &["statefulset", "statefulsets", "sts", "statefulset.apps"],
-        || ApiResource::erase::<StatefulSet>(&()),
         Place::Template,
     ),
-    source(
+    source::<DaemonSet>(
         &["daemonset", "daemonsets", "ds", "daemonset.apps"],
-        || ApiResource::erase::<DaemonSet>(&()),
         Place::Template,
     ),
-    source(
-        mydaemonset::KIND.words,
-        || ApiResource::erase::<MyDaemonSet>(&()),
-        Place::MyDaemonSet,
-    ),
-    source(
+    source::<MyDaemonSet>(mydaemonset::KIND.words, Place::MyDaemonSet),
+    source::<ReplicaSet>(
         &["replicaset", "replicasets", "rs", "replicaset.apps"],
-        || ApiResource::erase::<ReplicaSet>(&()),
         Place::Template,
     ),
-    source(
+    source::<ReplicationController>(
         &["replicationcontroller", "replicationcontrollers", "rc"],
-        || ApiResource::erase::<ReplicationController>(&()),
         Place::Template,
     ),
-    source(
-        &["pod", "pods", "po"],
-        || ApiResource::erase::<Pod>(&()),
-        Place::Pod,
-    ),
+    source::<Pod>(&["pod", "pods", "po"], Place::Pod),
 ];
 
 /// The object that `--from` names.
@@ -112,12 +93,11 @@ pub(super) fn parse(text: &str) -> Result<Named, Failure> {
     let kind = text.split_once('/').map_or("", |(kind, _)| kind);
     let Some(source) = SOURCES.iter().find(|source| source.kind.is(kind)) else {
         let words: Vec<&str> = SOURCES.iter().map(Source::word).collect();
-        return Err(Failure::Message(format!(
-            "--from {text:?} is not KIND/NAME with one of the kinds {}",
-            words.join(", ")
-        )));
+        let words = words.join(", ");
+        let text = format!("--from {text:?} is not KIND/NAME with one of the kinds {words}");
+        return Err(text.into());
     };
-    let name = source.kind.name(text).map_err(Failure::Message)?;
+    let name = source.kind.name(text)?;
     Ok(Named {
         source,
         name: name.to_owned(),
@@ -141,10 +121,7 @@ impl Named {
         connection: &Connection,
         container: Option<&str>,
     ) -> Result<Taken, Failure> {
-        let client = connection.client.clone();
-        let resource = (self.source.resource)();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(client, &connection.namespace, &resource);
+        let api: Api<DynamicObject> = connection.api_of(&(self.source.resource)());
         let object = connection.answer(api.get(&self.name)).await?;
         let object: Value = serde_json::to_value(object).map_err(|error| self.wrong(&error))?;
         take::take(&object, self.source.place, container).map_err(|what| self.wrong(&what))
@@ -152,7 +129,7 @@ impl Named {
 
     /// The failure for what is the matter with the object.
     pub(super) fn wrong(&self, what: &dyn fmt::Display) -> Failure {
-        Failure::Message(format!("{self} {what}"))
+        format!("{self} {what}").into()
     }
 }
 

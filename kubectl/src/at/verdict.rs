@@ -1,7 +1,6 @@
 //! What becomes of the pod of a new At, while there is time to correct it: what the operator finds, or for a dry run, of which
 //! the operator knows nothing, what the API server says of the same pod.
 
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 use chrono::Utc;
@@ -36,12 +35,8 @@ pub(super) async fn warn(
     }
     let refusal = time::timeout(TIMEOUT, refusal(connection, name)).await;
     if let Some(message) = refusal.ok().flatten() {
-        writeln!(
-            io::stderr(),
-            "Warning: the pod of at/{} would be refused: {}",
-            terminal::harmless(name),
-            terminal::harmless(&message)
-        )?;
+        let warning = format!("Warning: the pod of at/{name} would be refused: {message}");
+        terminal::note(&warning)?;
     }
     Ok(())
 }
@@ -60,8 +55,7 @@ pub(super) async fn warn_of_dry_run(
     let client = &connection.client;
     let answer = write::would_create::<Pod, IgnoredAny>(client, namespace, body, MANAGER).await;
     if let Err(error) = answer {
-        let line = dry_run_line(name, &connection.failure(error));
-        writeln!(io::stderr(), "{}", terminal::harmless(&line))?;
+        terminal::note(&dry_run_line(name, &connection.failure(error)))?;
     }
     Ok(())
 }

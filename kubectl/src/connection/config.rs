@@ -20,14 +20,11 @@ pub(super) async fn config(flags: &Flags) -> Result<Config, Failure> {
         (None, Some(server)) => {
             let mut config = Config::new(url(server)?);
             let proxy = client::choose_proxy(&config.cluster_url, None);
-            config.proxy_url = proxy.map_err(|error| Failure::Message(error.to_string()))?;
+            config.proxy_url = proxy.map_err(|error| error.to_string())?;
             config
         }
         (None, None) => Config::incluster().map_err(|_| {
-            Failure::Message(
-                "no cluster is configured: set KUBECONFIG, create ~/.kube/config, or use --kubeconfig or --server"
-                    .to_owned(),
-            )
+            "no cluster is configured: set KUBECONFIG, create ~/.kube/config, or use --kubeconfig or --server"
         })?,
     };
     apply(&mut config, flags)?;
@@ -73,10 +70,7 @@ fn unusable(path: &Path, error: &KubeconfigError) -> Failure {
         KubeconfigError::Parse(_) => mistake(path).unwrap_or_else(|| causes(error)),
         error => causes(error),
     };
-    Failure::Message(format!(
-        "cannot use the kubeconfig {}: {why}",
-        path.display()
-    ))
+    format!("cannot use the kubeconfig {}: {why}", path.display()).into()
 }
 
 /// The first mistake in the YAML of a file. The library of the client explains it with options of its own.
@@ -96,9 +90,7 @@ async fn from_kubeconfig(mut kubeconfig: Kubeconfig, flags: &Flags) -> Result<Co
     if let Some(user) = &flags.user
         && !kubeconfig.auth_infos.iter().any(|it| &it.name == user)
     {
-        return Err(Failure::Message(format!(
-            "auth info {user:?} does not exist"
-        )));
+        return Err(format!("auth info {user:?} does not exist").into());
     }
     // --server replaces what may be missing in the file.
     if let Some(server) = &flags.server {
@@ -118,9 +110,8 @@ async fn from_kubeconfig(mut kubeconfig: Kubeconfig, flags: &Flags) -> Result<Co
         cluster: flags.cluster.clone(),
         user: flags.user.clone(),
     };
-    client::from_kubeconfig(kubeconfig, &options)
-        .await
-        .map_err(|error| Failure::Message(format!("cannot use the kubeconfig: {}", causes(&error))))
+    let config = client::from_kubeconfig(kubeconfig, &options).await;
+    Ok(config.map_err(|error| format!("cannot use the kubeconfig: {}", causes(&error)))?)
 }
 
 /// The flags go before the file.
@@ -132,7 +123,7 @@ fn apply(config: &mut Config, flags: &Flags) -> Result<(), Failure> {
     if let Some(path) = &flags.certificate_authority {
         if flags.insecure_skip_tls_verify {
             let text = "specifying a root certificates file with the insecure flag is not allowed";
-            return Err(Failure::Message(text.to_owned()));
+            return Err(text.into());
         }
         // Who names an authority wants it to count, whatever the kubeconfig says.
         config.root_cert_file = Some(path.clone());
@@ -172,7 +163,7 @@ fn apply(config: &mut Config, flags: &Flags) -> Result<(), Failure> {
         && (user.impersonate_groups.is_some() || user.impersonate_uid.is_some())
     {
         let text = "--as-group and --as-uid need --as: name the user to act as";
-        return Err(Failure::Message(text.to_owned()));
+        return Err(text.into());
     }
     client::keep_credentials_to_tls(config);
     // A failed request is shown at once; --follow tries again by itself.
@@ -187,8 +178,8 @@ fn url(server: &str) -> Result<http::Uri, Failure> {
     } else {
         format!("http://{server}")
     };
-    full.parse()
-        .map_err(|error| Failure::Message(format!("--server: {server:?} is no URL: {error}")))
+    let url = full.parse();
+    Ok(url.map_err(|error| format!("--server: {server:?} is no URL: {error}"))?)
 }
 
 #[cfg(test)]

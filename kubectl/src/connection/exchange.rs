@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use tower::layer::layer_fn;
 use tower::{BoxError, Layer, Service};
 
 use crate::terminal;
@@ -16,43 +17,32 @@ use crate::terminal;
 const MAX_WARNINGS: usize = 256;
 
 /// No answer came in time.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?} (--request-timeout)")]
 pub(super) struct TimedOut(Duration);
 
-impl std::fmt::Display for TimedOut {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "no answer within {:?} (--request-timeout)", self.0)
-    }
-}
-
-impl std::error::Error for TimedOut {}
-
 /// The layer around the client's own. `log` is the address of the server if requests are to be logged.
-pub(super) fn layer(timeout: Option<Duration>, log: Option<String>) -> Exchanges {
-    Exchanges {
+pub(super) fn layer<S>(
+    timeout: Option<Duration>,
+    log: Option<String>,
+) -> impl Layer<S, Service = Exchange<S>> {
+    let around = Exchanges {
         timeout: timeout.filter(|it| !it.is_zero()),
         log: log.map(Arc::from),
         shown: Arc::default(),
-    }
+    };
+    layer_fn(move |inner| Exchange {
+        inner,
+        around: around.clone(),
+    })
 }
 
 #[derive(Clone)]
-pub(super) struct Exchanges {
+struct Exchanges {
     timeout: Option<Duration>,
     log: Option<Arc<str>>,
     /// The warnings that were printed: kubectl prints each one once.
     shown: Arc<Mutex<BTreeSet<String>>>,
-}
-
-impl<S> Layer<S> for Exchanges {
-    type Service = Exchange<S>;
-
-    fn layer(&self, inner: S) -> Exchange<S> {
-        Exchange {
-            inner,
-            around: self.clone(),
-        }
-    }
 }
 
 pub(super) struct Exchange<S> {

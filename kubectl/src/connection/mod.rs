@@ -10,7 +10,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use kube::Client;
+use k8s_openapi::NamespaceResourceScope;
+use kube::core::ApiResource;
+use kube::core::DynamicResourceScope;
+use kube::{Api, Client, Resource};
 use resilient_kube_client as client;
 use tower::buffer::BufferLayer;
 
@@ -104,17 +107,16 @@ impl Connection {
         let config = config::config(flags).await?;
         let namespace = config.default_namespace.clone();
         if !is_name(&namespace) {
-            return Err(Failure::Message(format!(
-                "invalid namespace {namespace:?}: it has lower case letters, digits and -"
-            )));
+            let rule = "it has lower case letters, digits and -";
+            return Err(format!("invalid namespace {namespace:?}: {rule}").into());
         }
         let server = config
             .cluster_url
             .authority()
             .map_or_else(String::new, ToString::to_string);
         let log = (flags.verbosity >= LOG_REQUESTS).then(|| config.cluster_url.to_string());
-        let builder = client::builder(&config, client::tcp())
-            .map_err(|error| Failure::Message(failure::causes(&error)))?;
+        let builder =
+            client::builder(&config, client::tcp()).map_err(|error| failure::causes(&error))?;
         let client = builder
             .with_layer(&exchange::layer(flags.request_timeout, log))
             // The client's own service cannot be cloned, as retries need it.
@@ -126,6 +128,22 @@ impl Connection {
             namespace,
             server,
         })
+    }
+
+    /// The objects of a kind in the namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The same of a kind that requests name so.
+    pub fn api_of<K>(&self, kind: &ApiResource) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        Api::namespaced_with(self.client.clone(), &self.namespace, kind)
     }
 
     /// The answer to a request.

@@ -75,8 +75,7 @@ pub(super) async fn revisions(
     connection: &Connection,
     object: &Object,
 ) -> Result<Vec<Revision>, Failure> {
-    let client = connection.client.clone();
-    let api: Api<ControllerRevision> = Api::namespaced(client, &connection.namespace);
+    let api = connection.api::<ControllerRevision>();
     let stored = list(connection, &api, Some(&selector(&object.name))).await?;
     Ok(history(&object.uid, stored))
 }

@@ -14,8 +14,9 @@ use tokio::time::{Instant, sleep};
 
 use super::cluster;
 use super::object::{Object, RESOURCE, parse_name};
-use super::rollout::{full_name, reported};
+use super::rollout::full_name;
 use crate::connection::{Connection, Failure};
+use crate::print::reported;
 use crate::terminal::harmless;
 
 /// How often the status is read.

@@ -22,10 +22,10 @@ mod view;
 mod why;
 
 use chrono::Utc;
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::connection::{Connection, Failure, Flags};
-use crate::{Program, block_on};
+use crate::{Program, block_on, parsed};
 
 pub(crate) use object::KIND;
 pub(crate) use why::NODE;
@@ -46,7 +46,7 @@ pub(crate) async fn revisions(connection: &Connection, name: &str) -> Result<Vec
 pub const PROGRAM: Program = Program {
     name: "kubectl-mydaemonset",
     command: Arguments::command,
-    run,
+    run: |matches| block_on(parsed::<Arguments>(matches)?.run()),
 };
 
 /// The same by the kind's short name. Its help has the name that it was called by.
@@ -57,7 +57,7 @@ pub const SHORT_PROGRAM: Program = Program {
         let examples = EXAMPLES.replace(BIN_NAME, SHORT_BIN_NAME);
         command.bin_name(SHORT_BIN_NAME).after_help(examples)
     },
-    run,
+    ..PROGRAM
 };
 
 pub(crate) const SHORT_NAME: &str = "kubectl-mds";
@@ -71,11 +71,6 @@ const EXAMPLES: &str = "Examples:
   kubectl mydaemonset status web --timeout=5m # wait for the end of a roll-out
   kubectl mydaemonset undo web                # back to what was completed last
   kubectl mydaemonset migrate daemonset/web --plan";
-
-fn run(matches: &ArgMatches) -> Result<u8, Failure> {
-    let arguments = Arguments::from_arg_matches(matches).map_err(|error| error.to_string())?;
-    block_on(arguments.run())
-}
 
 /// Roll out MyDaemonSets, and see how far they are.
 ///

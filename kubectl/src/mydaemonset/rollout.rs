@@ -20,8 +20,8 @@ use super::progress::{Progress, paused, progress};
 use super::view;
 use crate::connection::{Connection, Failure};
 use crate::flags::natural;
-use crate::print::{DryRun, Format, yaml};
-use crate::terminal::{Table, ask, harmless};
+use crate::print::{DryRun, Format, reported, yaml};
+use crate::terminal::{self, Table, ask, harmless};
 
 /// A patch that depends on what was read is tried again this often when the object changes meanwhile.
 const ATTEMPTS: usize = 5;
@@ -54,7 +54,7 @@ pub(super) enum Verb {
 }
 
 /// How far the roll-out is.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(super) struct Status {
     /// The object
     #[arg(value_name = "NAME")]
@@ -170,10 +170,7 @@ impl Status {
             return self.follow(connection).await;
         }
         let followed = tokio::time::timeout(self.timeout, self.follow(connection)).await;
-        followed.unwrap_or_else(|_| {
-            let text = "timed out waiting for the condition";
-            Err(text.into())
-        })
+        followed.unwrap_or_else(|_| Err("timed out waiting for the condition".into()))
     }
 
     async fn follow(&self, connection: &Connection) -> Result<u8, Failure> {
@@ -217,11 +214,8 @@ impl Status {
         if self.revision > 0 {
             let newest = object.revision();
             let revisions = cluster::revisions(connection, object).await?;
-            let newest = revisions
-                .iter()
-                .rev()
-                .find(|revision| revision.hash == newest);
-            running = newest.map(|revision| revision.number);
+            let mut newest = revisions.iter().rev().filter(|it| it.hash == newest);
+            running = newest.next().map(|it| it.number);
         }
         let progress = progress(object, self.revision, running)?;
         let before = said.as_ref();
@@ -231,7 +225,7 @@ impl Status {
         if let Some(note) = &progress.note
             && before.is_none_or(|it| it.note != progress.note)
         {
-            writeln!(io::stderr(), "{}", harmless(note))?;
+            terminal::note(note)?;
         }
         Ok(said.insert(progress).is_done)
     }
@@ -242,8 +236,7 @@ pub(super) async fn follow(connection: &Connection, name: &str) -> Result<u8, Fa
     let status = Status {
         name: name.to_owned(),
         watch: true,
-        timeout: Duration::ZERO,
-        revision: 0,
+        ..Status::default()
     };
     status.run(connection).await
 }
@@ -322,18 +315,6 @@ impl Change {
     }
 }
 
-/// Prints the failure of one of several objects. That of the output itself ends the program.
-pub(super) fn reported(result: Result<(), Failure>) -> Result<u8, Failure> {
-    match result {
-        Ok(()) => Ok(0),
-        Err(Failure::Output(error)) => Err(Failure::Output(error)),
-        Err(failure) => {
-            writeln!(io::stderr(), "{failure}")?;
-            Ok(1)
-        }
-    }
-}
-
 impl Undo {
     async fn undo(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
         let (name, mut attempt, mut warned) = (parse_name(name)?, 1, None);
@@ -359,18 +340,16 @@ impl Undo {
 /// Says what keeps nodes from going back.
 fn hint_at_what_holds(object: &Object) -> io::Result<()> {
     let strategy = object.strategy();
-    let [name, namespace] = [&object.name, &object.namespace].map(|text| harmless(text));
-    let mut err = io::stderr();
+    let (name, namespace) = (&object.name, &object.namespace);
     if let Some(paused) = paused(object) {
-        writeln!(err, "{}", harmless(&paused))?;
+        terminal::note(&paused)?;
     }
     if strategy.partition > 0 {
         let count = strategy.partition;
         let command = format!("kubectl mydaemonset partition {name} 0 -n {namespace}");
-        writeln!(
-            err,
+        terminal::note(&format!(
             "partition {count} holds nodes back on the revision that they have; let them go back, too, with: {command}"
-        )?;
+        ))?;
     }
     Ok(())
 }
@@ -378,23 +357,20 @@ fn hint_at_what_holds(object: &Object) -> io::Result<()> {
 impl Undo {
     /// Says what else there is to know before the object goes back.
     fn warn(&self, object: &Object, to: &Revision) -> io::Result<()> {
-        let mut err = io::stderr();
         let mut annotations = object.raw.metadata.annotations.iter().flatten();
         if annotations.any(|(key, _)| key == LAST_APPLIED) {
             // kubectl's words.
-            writeln!(
-                err,
+            terminal::note(&format!(
                 "Warning: resource mydaemonsets/{} was previously managed with 'kubectl apply'. Rolling back will not update the {LAST_APPLIED} annotation, which may cause unexpected behavior on future 'kubectl apply' operations. Consider using 'kubectl apply' with your previous configuration file instead.",
-                harmless(&object.name)
-            )?;
+                object.name
+            ))?;
         }
         let mut complete = object.complete_revisions();
         if self.to_revision == 0 && complete.all(|hash| hash != to.hash) {
             let number = to.number;
-            writeln!(
-                err,
+            terminal::note(&format!(
                 "Warning: no roll-out of revision {number} is known to have been completed"
-            )?;
+            ))?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ pub use harmless::{harmless, harmless_lines, harmless_log};
 pub use status_line::StatusLine;
 pub use style::{Colour, Style};
 pub use table::Table;
+pub(crate) use table::cut;
 
 /// Whether the stream goes to a terminal that obeys escape sequences: cursor movements and colours. Without any that is
 /// known by name, or in an editor's buffer (`dumb`), they would be shown as text.
@@ -21,6 +22,14 @@ pub fn obeys_sequences(stream: &impl IsTerminal) -> bool {
 
 fn is_able(term: Option<&OsStr>) -> bool {
     term.is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+/// Prints a line beside the output, on standard error. It is made harmless.
+///
+/// # Errors
+/// Those of standard error.
+pub fn note(text: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "{}", harmless(text))
 }
 
 /// Asks a question on the terminal; anything but yes means no.

@@ -61,7 +61,7 @@ impl Table {
 }
 
 /// As much of the text as fits.
-pub(super) fn cut(text: &str, width: usize) -> &str {
+pub(crate) fn cut(text: &str, width: usize) -> &str {
     let mut used = 0;
     for (start, c) in text.char_indices() {
         used += c.width().unwrap_or(0);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::core::subresource::LogParams;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::watch;
@@ -147,13 +146,10 @@ impl Follower {
     /// Reports what the pod says that its container waits for, each time that it changes: the object has it only when it
     /// lasts.
     async fn report_waiting(&mut self) {
-        let Connection {
-            client, namespace, ..
-        } = &self.connection;
         let Some(name) = &self.item.status.pod_name else {
             return;
         };
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let pods = self.connection.api::<Pod>();
         // A pod that cannot be read is reported with the log.
         let pod = pods.get(name).await.ok();
         let pod = pod.filter(|pod| pod.metadata.uid == self.item.status.pod_uid);
@@ -168,10 +164,7 @@ impl Follower {
     async fn piece(&mut self, follow: bool) -> Result<(), Failure> {
         self.is_open = false;
         let pod = show::pod(&self.connection, &self.item).await?;
-        let Connection {
-            client, namespace, ..
-        } = &self.connection;
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let pods = self.connection.api::<Pod>();
         let params = LogParams {
             container: Some(CONTAINER.to_owned()),
             follow,

@@ -23,7 +23,7 @@ use super::show::LogWriter;
 use super::zone;
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
-use crate::terminal::{StatusLine, harmless};
+use crate::terminal::{StatusLine, note};
 use stage::{Outcome, Stage, stage};
 
 /// Messages on their way: a terminal that is read slowly slows down the log.
@@ -79,7 +79,7 @@ pub(super) async fn run(
             }
         };
         match news {
-            None => return Err(Failure::Message("the watch has ended".to_owned())),
+            None => return Err("the watch has ended".into()),
             Some(News::Failed(failure)) => return view.failed(failure),
             Some(News::Broken(text)) => view.broken = Some(text),
             Some(News::LogWaits(reason)) => view.log_waits = reason,
@@ -92,9 +92,8 @@ pub(super) async fn run(
             Some(News::Gone(last)) => {
                 let over = last.filter(|item| item.status.result.is_some());
                 let Some(item) = over else {
-                    return view.failed(Failure::Message(format!(
-                        "at/{name} was deleted before its end was seen"
-                    )));
+                    let text = format!("at/{name} was deleted before its end was seen");
+                    return view.failed(text.into());
                 };
                 view.item = Some(*item);
             }
@@ -212,7 +211,7 @@ impl View {
     fn trouble(&mut self, trouble: Option<String>) -> Result<(), Failure> {
         if self.wrote {
             if let Some(text) = trouble.as_ref().filter(|_| trouble != self.trouble) {
-                writeln!(io::stderr(), "{}", harmless(text))?;
+                note(text)?;
             }
         } else if let Some(text) = &trouble {
             self.status.show(text, "")?;
@@ -250,7 +249,7 @@ impl View {
         };
         self.status.clear()?;
         self.writer.finish()?;
-        writeln!(io::stderr(), "{}", harmless(&words))?;
+        note(&words)?;
         Ok(Some(code))
     }
 
@@ -263,12 +262,10 @@ impl View {
     fn interrupted(mut self, connection: &Connection) -> Result<u8, Failure> {
         self.status.clear()?;
         self.writer.finish()?;
-        writeln!(
-            io::stderr(),
-            "at/{0} goes on. Come back with: kubectl at --logs {0} --follow -n {1}",
-            harmless(&self.name),
-            harmless(&connection.namespace)
-        )?;
+        let (name, namespace) = (&self.name, &connection.namespace);
+        note(&format!(
+            "at/{name} goes on. Come back with: kubectl at --logs {name} --follow -n {namespace}"
+        ))?;
         Ok(INTERRUPTED)
     }
 }

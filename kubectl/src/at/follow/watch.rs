@@ -86,7 +86,7 @@ async fn look(
         .timeout(WATCH_SECONDS);
     let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
     let request = request.watch(&params, &version);
-    let request = request.map_err(|error| Failure::Message(error.to_string()))?;
+    let request = request.map_err(|error| error.to_string())?;
     let events = connection.client.request_events::<AtObject>(request);
     let events = connection.answer(events).await?;
     let mut events = pin!(events);

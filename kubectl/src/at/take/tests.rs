@@ -4,6 +4,7 @@ use chrono::Utc;
 use my_operator_admit::read::Source;
 use my_operator_admit::report::Outcome;
 use my_operator_at::KIND;
+use my_operator_at::crd::AtSpec;
 
 use super::*;
 use crate::at::manifest::Wish;
@@ -31,9 +32,12 @@ fn faults(taken: &Taken) -> Vec<String> {
     let wish = Wish {
         name: "x".to_owned(),
         namespace: "default".to_owned(),
-        schedule: "now".to_owned(),
-        command: "ls".to_owned(),
-        image: Some(taken.image.clone()),
+        spec: AtSpec {
+            schedule: Some("now".to_owned()),
+            command: Some("ls".to_owned()),
+            image: Some(taken.image.clone()),
+            ..AtSpec::default()
+        },
         template: Some(taken.template.clone()),
         env: vec![("A".to_owned(), "b".to_owned())],
         ..Wish::default()

@@ -19,7 +19,7 @@ use super::rollout;
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure, Kind};
 use crate::print::{DryRun, Objects};
-use crate::terminal::harmless;
+use crate::terminal::{harmless, note};
 use requests::Requests;
 use steps::{Direction, Side, State, Step, held, next, settled, translated};
 use translate::{Translation, manifest, to_ours};
@@ -122,11 +122,10 @@ impl Migrate {
                 INTERRUPTED
             }
         };
-        let (argument, namespace) = (harmless(&self.object), harmless(&connection.namespace));
-        writeln!(
-            io::stderr(),
+        let (argument, namespace) = (&self.object, &connection.namespace);
+        note(&format!(
             "The migration is incomplete. Resume it with: kubectl mydaemonset migrate {argument} -n {namespace} --yes"
-        )?;
+        ))?;
         Ok(code)
     }
 }
@@ -172,10 +171,7 @@ impl Requests<'_> {
         }
         let mut out = io::stdout();
         if let Some(format) = &how.output {
-            let mut list = match format.as_str() {
-                "json" => Objects::json(&mut out)?,
-                _ => Objects::yaml(&mut out)?,
-            };
+            let mut list = Objects::new(format == "json", &mut out)?;
             for object in [manifest(&live.0), translation.object] {
                 list.add(object, &mut out)?;
             }
@@ -253,7 +249,7 @@ impl Requests<'_> {
             Step::Wait(text) => {
                 let (last, since) = waiting.get_or_insert((String::new(), Instant::now()));
                 if last != text && since.elapsed() >= PATIENCE {
-                    writeln!(io::stderr(), "waiting for {}", harmless(text))?;
+                    note(&format!("waiting for {text}"))?;
                     last.clone_from(text);
                 }
                 let pods = u64::try_from(state.pods.len()).unwrap_or_default();

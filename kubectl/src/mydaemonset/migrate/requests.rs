@@ -15,7 +15,7 @@ use my_operator_mydaemonset::names::MIGRATION_ANNOTATION;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::steps::{Change, Controller, Direction, Live, Pod, Side, State, Step, mark, settled};
+use super::steps::{Change, Direction, Live, Pod, Side, State, Step, mark, settled};
 use super::translate::{member, selector};
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::cluster::{FIELD_MANAGER, list, patching, selector as by_name};
@@ -65,14 +65,12 @@ impl Requests<'_> {
             Side::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
             Side::Ours => object::resource(),
         };
-        let client = self.connection.client.clone();
-        Api::namespaced_with(client, &self.connection.namespace, &kind)
+        self.connection.api_of(&kind)
     }
 
     fn pods(&self) -> Api<SlimPod> {
         let kind = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
-        let client = self.connection.client.clone();
-        Api::namespaced_with(client, &self.connection.namespace, &kind)
+        self.connection.api_of(&kind)
     }
 
     /// The object of that side as it is stored.
@@ -363,11 +361,7 @@ fn slim(pod: SlimPod) -> Pod {
         uid: metadata.uid.unwrap_or_default(),
         version: metadata.resource_version.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
-        controller: controller.map(|owner| Controller {
-            kind: owner.kind,
-            name: owner.name,
-            uid: owner.uid,
-        }),
+        controller,
         meant_for: meant_for(&pod.spec.affinity),
         node: pod.spec.node_name,
         is_deleting: metadata.deletion_timestamp.is_some(),

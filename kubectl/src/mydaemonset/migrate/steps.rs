@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::SelectorExt as _;
 use my_operator_kind::manager::MANAGER;
 use my_operator_mydaemonset::names::{MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
@@ -164,7 +165,8 @@ pub(super) struct Pod {
     /// `metadata.resourceVersion`.
     pub(super) version: String,
     pub(super) labels: BTreeMap<String, String>,
-    pub(super) controller: Option<Controller>,
+    /// What controls it.
+    pub(super) controller: Option<OwnerReference>,
     /// `spec.nodeName`; empty while the scheduler has not placed it.
     pub(super) node: String,
     /// The node that it is meant for, where it is not placed.
@@ -174,14 +176,6 @@ pub(super) struct Pod {
     pub(super) has_ended: bool,
     /// In seconds since 1970.
     pub(super) created: i64,
-}
-
-/// What controls a pod.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Controller {
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) uid: String,
 }
 
 /// What is in the cluster.

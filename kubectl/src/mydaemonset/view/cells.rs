@@ -33,17 +33,9 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Old => "old",
-            Self::Starting => "starting",
-            Self::Failed => "failed",
-            Self::Held => "held",
-            Self::Cordoned => "cordoned",
-            Self::Maintenance => "maintenance",
-            Self::Down => "down",
-        }
+    /// Its name in lower case.
+    pub(crate) fn word(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// One column wide, in UTF-8 or in ASCII.

@@ -1,9 +1,9 @@
 //! A line of a frame: pieces of text, each in a style. Text of the server is made harmless when it is added, and the line
 //! is cut to the width before it is coloured.
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
-use crate::terminal::{Colour, Style, harmless};
+use crate::terminal::{Colour, Style, cut, harmless};
 
 /// A line.
 #[derive(Clone, Debug, Default)]
@@ -66,19 +66,8 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let mut used = 0;
-    let limit = width.saturating_sub(1);
-    let mut kept: String = text
-        .chars()
-        .take_while(|c| {
-            used += c.width().unwrap_or(0);
-            used <= limit
-        })
-        .collect();
-    if width > 0 {
-        kept.push('~');
-    }
-    kept
+    let kept = width.checked_sub(1).map(|width| cut(text, width));
+    kept.map(|kept| format!("{kept}~")).unwrap_or_default()
 }
 
 /// A text in lines of at most that width, broken at blanks where there are any, and at most `max` of them.

@@ -259,17 +259,14 @@ fn events(connection: &Connection, name: &str) -> impl Stream<Item = Event> + us
         let events = watcher(api, config).default_backoff();
         events.map(event).boxed()
     }
-    let (client, namespace) = (&connection.client, &connection.namespace);
     let named = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let labelled = watcher::Config::default().labels(&cluster::selector(name));
-    let pods = Api::namespaced(client.clone(), namespace);
-    let revisions = Api::namespaced(client.clone(), namespace);
-    let nodes = Api::all(client.clone());
+    let nodes = Api::all(connection.client.clone());
     stream::select_all([
         watch(cluster::api(connection), named, Event::Object),
-        watch(pods, labelled.clone(), Event::Pod),
+        watch(connection.api(), labelled.clone(), Event::Pod),
         watch(nodes, watcher::Config::default(), Event::Node),
-        watch(revisions, labelled, Event::Revision),
+        watch(connection.api(), labelled, Event::Revision),
     ])
 }
 

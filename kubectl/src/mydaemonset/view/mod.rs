@@ -16,7 +16,6 @@ use chrono::Utc;
 use clap::Args;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::runtime::watcher;
 
 use super::object::{Object, parse_name};
@@ -125,7 +124,7 @@ fn noted(cells: &[NodeCell]) -> impl Iterator<Item = (&NodeCell, &Noted)> {
 
 /// The same with what the closer look shows.
 async fn look_at(connection: &Connection, cells: &[NodeCell]) -> Vec<ShownPod> {
-    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let api = connection.api::<Pod>();
     let pods = noted(cells).map(async |(cell, noted)| {
         let look = async {
             let pod = api.get(&noted.pod).await.ok()?;

@@ -23,7 +23,7 @@ use super::cluster;
 use super::object::{Object, parse_name};
 use crate::connection::{Connection, Failure, Kind};
 use crate::print;
-use crate::terminal::{Table, harmless};
+use crate::terminal::{Table, harmless, note};
 use explain::{Finding, Report, explain};
 use facts::Fleet;
 pub(super) use read::fleet;
@@ -91,15 +91,11 @@ impl Why {
             json(&object, &report, missing.map(|(kind, _)| kind), &mut out)?;
         } else {
             for (kind, text) in missing {
-                writeln!(io::stderr(), "You may not list {kind}: {text}.")?;
+                note(&format!("You may not list {kind}: {text}."))?;
             }
             if fleet.lacks("pods") {
-                writeln!(
-                    out,
-                    "{}: {}",
-                    harmless(object.state()),
-                    harmless(object.reason())
-                )?;
+                let stands = format!("{}: {}", object.state(), object.reason());
+                writeln!(out, "{}", harmless(&stands))?;
             } else {
                 text(&object, &report, node, &mut out)?;
             }
@@ -156,13 +152,10 @@ fn text(
         (findings, _) => table(findings).write(out, None)?,
     }
     if node.is_none() && report.ineligible > 0 {
-        let (count, name) = (report.ineligible, harmless(&object.name));
-        let namespace = harmless(&object.namespace);
-        let command = format!("kubectl mydaemonset why {name} <node> -n {namespace}");
-        writeln!(
-            io::stderr(),
-            "nodes that get no pod by their labels or taints: {count}; to see why: {command}"
-        )?;
+        let (count, name, namespace) = (report.ineligible, &object.name, &object.namespace);
+        note(&format!(
+            "nodes that get no pod by their labels or taints: {count}; to see why: kubectl mydaemonset why {name} <node> -n {namespace}"
+        ))?;
     }
     Ok(())
 }

@@ -49,11 +49,10 @@ where
     K: Resource<DynamicType = ()>,
 {
     let kind = ApiResource::erase::<K>(&());
-    let client = connection.client.clone();
     let api: Api<DynamicObject> = if K::plural(&()) == "nodes" {
-        Api::all_with(client, &kind)
+        Api::all_with(connection.client.clone(), &kind)
     } else {
-        Api::namespaced_with(client, &connection.namespace, &kind)
+        connection.api_of(&kind)
     };
     match cluster::pages(connection, &api, params, |object| keep(value(object))).await {
         Ok(read) => Ok(Some(read)),

@@ -60,11 +60,12 @@ fn pod(name: &str, node: &str, kind: Option<&str>) -> Pod {
     }
 }
 
-fn controller(kind: &str) -> Controller {
-    Controller {
+fn controller(kind: &str) -> OwnerReference {
+    OwnerReference {
         kind: kind.to_owned(),
         name: "web".to_owned(),
         uid: kind.to_owned(),
+        ..OwnerReference::default()
     }
 }
 
