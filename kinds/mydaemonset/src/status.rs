@@ -7,7 +7,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use super::cause::Cause;
 use super::crd::{FailedNode, MyDaemonSetStatus};
 use super::decide::freeze::{self, Freeze};
-use super::decide::observed::{self, Excluded, Named, Observed, OnCanary};
+use super::decide::observed::{self, Named, Observed, OnCanary};
 use super::decide::strategy::Strategy;
 use super::decide::undo::{self, Undo};
 use super::names::{FREEZE_ANNOTATION, MIGRATION_ANNOTATION};
@@ -798,7 +798,7 @@ fn outside_window(input: &StatusInput<'_>) -> State {
 /// How many nodes wait for the revision, and how many lose their pod to it.
 fn waiting_for(observed: &Observed, update: &str) -> String {
     let excluded = excluded(observed, update);
-    let waiting = match observed.outdated.saturating_sub(observed.excluded.count()) {
+    let waiting = match observed.outdated.saturating_sub(observed.excluded_nodes()) {
         0 if excluded.is_some() => None,
         1 => Some(format!("1 node waits for revision {update}")),
         more => Some(format!("{more} nodes wait for revision {update}")),
@@ -843,23 +843,23 @@ fn reached(observed: &Observed, update: &str) -> String {
 
 /// How many nodes lose their pod to the newest revision, and why.
 fn excluded(observed: &Observed, update: &str) -> Option<String> {
-    let nodes = match observed.excluded.count() {
+    let nodes = match observed.excluded_nodes() {
         0 => return None,
         1 => "1 node, which loses its pod".to_owned(),
         more => format!("{more} nodes, which lose their pods"),
     };
-    let reasons = obstacles(observed.excluded);
+    let reasons = obstacles(observed);
     Some(format!("{} {nodes} ({reasons})", excludes(update)))
 }
 
 /// That the newest revision would take every pod away, and why.
 fn no_node(input: &StatusInput<'_>) -> String {
-    let (excluded, target) = (input.observed.excluded, input.target());
-    let nodes = match excluded.count() {
+    let (observed, target) = (input.observed, input.target());
+    let nodes = match observed.excluded_nodes() {
         1 => "the pod on 1 node stays".to_owned(),
         more => format!("the pods on {more} nodes stay"),
     };
-    let reasons = obstacles(excluded);
+    let reasons = obstacles(observed);
     let change = match input.undo.back() {
         // An undo leads to the same revision.
         Some(_) => "the template changes",
@@ -871,17 +871,10 @@ fn no_node(input: &StatusInput<'_>) -> String {
 }
 
 /// Why nodes are excluded, and how many for each reason.
-fn obstacles(excluded: Excluded) -> String {
-    let reasons: Vec<String> = [
-        (excluded.node_selector, "nodeSelector does not match"),
-        (excluded.node_affinity, "node affinity does not match"),
-        (excluded.taint, "NoExecute taint not tolerated"),
-    ]
-    .into_iter()
-    .filter(|(nodes, _)| *nodes > 0)
-    .map(|(nodes, reason)| format!("{reason}: {nodes}"))
-    .collect();
-    reasons.join(", ")
+fn obstacles(observed: &Observed) -> String {
+    let reasons = observed.excluded.iter();
+    let reasons = reasons.map(|(obstacle, nodes)| format!("{}: {nodes}", obstacle.text()));
+    reasons.collect::<Vec<_>>().join(", ")
 }
 
 /// The prefix of the text about excluded nodes.

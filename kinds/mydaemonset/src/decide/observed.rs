@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use super::placement::Obstacle;
 use super::window::Gate;
 use crate::cause::Cause;
 use crate::crd::FailedNode;
@@ -105,24 +106,6 @@ pub(crate) enum WaitsFor {
     Deletion,
 }
 
-/// The nodes that lose their pod to the newest revision, by the reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Excluded {
-    /// Their labels do not match its node selector.
-    pub(crate) node_selector: usize,
-    /// They match no term of its required node affinity.
-    pub(crate) node_affinity: usize,
-    /// It does not tolerate their `NoExecute` taints.
-    pub(crate) taint: usize,
-}
-
-impl Excluded {
-    /// How many nodes there are.
-    pub(crate) fn count(&self) -> usize {
-        self.node_selector + self.node_affinity + self.taint
-    }
-}
-
 /// A canary that the newest revision has not passed, or that ends now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OnCanary {
@@ -200,8 +183,8 @@ pub(crate) struct Observed {
     pub(crate) stopped_for: Vec<FailedNode>,
     /// How many nodes failed soon after they got the newest revision.
     pub(crate) failed: usize,
-    /// Nodes that lose their pod to the newest revision.
-    pub(crate) excluded: Excluded,
+    /// How many nodes lose their pod to the newest revision, by the reason.
+    pub(crate) excluded: BTreeMap<Obstacle, usize>,
     /// Whether the roll-out stands because these are all: no node is eligible for the newest revision.
     pub(crate) no_node: bool,
     /// Nodes without an available pod of the newest revision that the roll-out does not wait for, and why not.
@@ -218,4 +201,11 @@ pub(crate) struct Observed {
     pub(crate) gate: Gate,
     /// The domain whose nodes get the newest revision now, while those of others wait.
     pub(crate) domain: Option<InDomain>,
+}
+
+impl Observed {
+    /// How many nodes lose their pod to the newest revision.
+    pub(crate) fn excluded_nodes(&self) -> usize {
+        self.excluded.values().sum()
+    }
 }

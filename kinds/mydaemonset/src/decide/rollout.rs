@@ -16,7 +16,8 @@ use super::input::RolloutInput;
 use super::node::flags::{NodeFlag, NodeFlags, Verdict};
 use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
-use super::observed::{ByCause, Excluded, Named, Observed, OnCanary, WaitsFor};
+use super::observed::{ByCause, Named, Observed, OnCanary, WaitsFor};
+use super::placement::Obstacle;
 use super::strategy::Strategy;
 use super::window::Gate;
 use crate::crd::FailedNode;
@@ -37,6 +38,8 @@ pub(crate) struct RolloutState {
     names: [BTreeSet<Arc<str>>; NodeFlag::NAMED],
     /// How many nodes wait for what.
     waits_for: BTreeMap<WaitsFor, usize>,
+    /// How many nodes lose their pod to the newest revision, by the reason. Does not depend on what is held.
+    excluded: BTreeMap<Obstacle, usize>,
     /// The input that the verdicts depend on.
     input_key: InputKey,
     held: Held,
@@ -168,6 +171,20 @@ where
 {
     let count = items.len();
     items.cycle().skip(failures % count.max(1)).take(count)
+}
+
+/// Counts one node less with what it had before, and one more with what it has.
+fn move_one<K: Copy + Ord>(counts: &mut BTreeMap<K, usize>, before: Option<K>, after: Option<K>) {
+    if let Some(after) = after {
+        *counts.entry(after).or_default() += 1;
+    }
+    if let Some(before) = before {
+        let count = counts.entry(before).or_default();
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&before);
+        }
+    }
 }
 
 impl RolloutState {
@@ -317,6 +334,7 @@ impl RolloutState {
             let stance = self.held.stance(&name, &entry.on_node, input);
             let verdict = NodeState::new(&name, &entry.on_node, stance, input).judge(input);
             let (flags, waits_for) = (verdict.flags, verdict.waits_for);
+            let excluded = verdict.excluded;
             let before = std::mem::replace(&mut entry.verdict, verdict);
             let mut until = entry.verdict.until;
             // What becomes of a node that the roll-out was stopped for decides whether it stays so.
@@ -333,20 +351,8 @@ impl RolloutState {
                 self.timers.extend(until.map(|at| (at, name.clone())));
             }
             self.recount(&name, before.flags, flags);
-            self.recount_waiting(before.waits_for, waits_for);
-        }
-    }
-
-    fn recount_waiting(&mut self, before: Option<WaitsFor>, after: Option<WaitsFor>) {
-        if let Some(after) = after {
-            *self.waits_for.entry(after).or_default() += 1;
-        }
-        if let Some(before) = before {
-            let count = self.waits_for.entry(before).or_default();
-            *count -= 1;
-            if *count == 0 {
-                self.waits_for.remove(&before);
-            }
+            move_one(&mut self.waits_for, before.waits_for, waits_for);
+            move_one(&mut self.excluded, before.excluded, excluded);
         }
     }
 
@@ -496,7 +502,7 @@ impl RolloutState {
     /// what changed: then the pods' own revision does not allow them either. Neither where a user resumes the roll-out, nor
     /// under `OnDelete`, which takes no pod away.
     fn has_no_node(&self, input: &RolloutInput<'_>) -> bool {
-        if self.excluded().count() == 0 || input.resumed || input.strategy.on_delete {
+        if self.excluded.is_empty() || input.resumed || input.strategy.on_delete {
             return false;
         }
         !self.takes_pods(input)
@@ -509,15 +515,6 @@ impl RolloutState {
             node.is_some_and(|node| input.placement.eligibility(node).is_in_place())
         };
         self.entries.values().any(takes_them)
-    }
-
-    /// The nodes that lose their pod to the newest revision. Does not depend on what is held.
-    fn excluded(&self) -> Excluded {
-        Excluded {
-            node_selector: self.count(NodeFlag::ExcludedBySelector),
-            node_affinity: self.count(NodeFlag::ExcludedByAffinity),
-            taint: self.count(NodeFlag::ExcludedByTaint),
-        }
     }
 
     /// Whether a node that the roll-out was stopped for still speaks against the revision.
@@ -650,7 +647,7 @@ impl RolloutState {
                 Vec::new()
             },
             failed: self.count(NodeFlag::FailedCanary),
-            excluded: self.excluded(),
+            excluded: self.excluded.clone(),
             no_node: stop.no_node,
             left_out: named(NodeFlag::LeftOut, &left_out),
             undone: self.left_with(input.revisions.undone),

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use crate::decide::observed::{ByCause, InDomain};
+use crate::decide::placement::Obstacle;
 use crate::decide::strategy::Amount;
 use crate::decide::window::Gate;
 use chrono::TimeDelta;
@@ -657,11 +658,13 @@ fn excluded_nodes_are_counted_by_reason_and_cause_one_event() {
     };
     let observed = |node_selector, taint| Observed {
         outdated: 2 + node_selector + taint,
-        excluded: Excluded {
-            node_selector,
-            node_affinity: 0,
-            taint,
-        },
+        excluded: [
+            (Obstacle::NodeSelector, node_selector),
+            (Obstacle::Taint, taint),
+        ]
+        .into_iter()
+        .filter(|(_, nodes)| *nodes > 0)
+        .collect(),
         ..under_way()
     };
     let message = |status: &MyDaemonSetStatus| {
@@ -1078,10 +1081,7 @@ fn a_revision_without_a_node_is_reported() {
         outdated: 4,
         held: 4,
         updated: 0,
-        excluded: Excluded {
-            node_selector: 4,
-            ..Excluded::default()
-        },
+        excluded: [(Obstacle::NodeSelector, 4)].into(),
         no_node: true,
         ..under_way()
     };

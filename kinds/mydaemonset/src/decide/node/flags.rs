@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::decide::observed::WaitsFor;
+use crate::decide::placement::Obstacle;
 
 /// Flags of a node. The nodes with one of the first flags are named or acted on; for the others
 /// only the number matters.
@@ -68,17 +69,11 @@ pub(crate) enum NodeFlag {
     OnTrial,
     /// It has an old pod, and a new one that is not available yet.
     Surging,
-    /// It has an old pod that the newest revision excludes by its node selector.
-    ExcludedBySelector,
-    /// The same by its node affinity.
-    ExcludedByAffinity,
-    /// The same by a taint that it does not tolerate.
-    ExcludedByTaint,
 }
 
 impl NodeFlag {
     /// How many flags there are.
-    pub(crate) const COUNT: usize = Self::ExcludedByTaint as usize + 1;
+    pub(crate) const COUNT: usize = Self::Surging as usize + 1;
     /// How many of them have their nodes named.
     pub(crate) const NAMED: usize = Self::Waiting as usize + 1;
 }
@@ -111,6 +106,8 @@ pub(crate) struct Verdict {
     pub(crate) trouble: Option<Box<str>>,
     /// How it failed, if it is a failed canary.
     pub(crate) failure: Option<Box<str>>,
+    /// Why the newest revision excludes it, if it has an old pod.
+    pub(crate) excluded: Option<Obstacle>,
     /// What it waits for, if it is [unreached](NodeFlag::Unreached).
     pub(crate) waits_for: Option<WaitsFor>,
     /// When the verdict expires by time alone.

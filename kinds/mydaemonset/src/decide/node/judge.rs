@@ -48,6 +48,7 @@ impl NodeState<'_> {
             flags,
             trouble,
             failure: failure.map(Into::into),
+            excluded: self.excluded.filter(|_| self.old.is_some()),
             waits_for: is_unreached.then(|| self.waits_for(input)),
             until: self.until(input).chain(needs.next).min(),
         }
@@ -69,11 +70,6 @@ impl NodeState<'_> {
         // A surge that is stuck because of its node frees its place for another one.
         let surging = self.reachable() && !self.lost && self.is_surging(input);
         flags.set(NodeFlag::Surging, surging);
-        let excluded = self.excluded.filter(|_| self.old.is_some());
-        let by = |obstacle| excluded == Some(obstacle);
-        flags.set(NodeFlag::ExcludedBySelector, by(Obstacle::NodeSelector));
-        flags.set(NodeFlag::ExcludedByAffinity, by(Obstacle::NodeAffinity));
-        flags.set(NodeFlag::ExcludedByTaint, by(Obstacle::Taint));
     }
 
     /// Whether it should serve and does not, whether or not the limits count it.

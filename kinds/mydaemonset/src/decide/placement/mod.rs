@@ -39,7 +39,7 @@ impl Eligibility {
 }
 
 /// Why a node must not have a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Obstacle {
     /// Its labels do not match the node selector.
     NodeSelector,
@@ -47,6 +47,17 @@ pub(crate) enum Obstacle {
     NodeAffinity,
     /// It has a `NoExecute` taint that the pod does not tolerate.
     Taint,
+}
+
+impl Obstacle {
+    /// What messages say of it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NodeSelector => "nodeSelector does not match",
+            Self::NodeAffinity => "node affinity does not match",
+            Self::Taint => "NoExecute taint not tolerated",
+        }
+    }
 }
 
 /// The taints that only say that the node is not Ready. The node lifecycle controller sets them

@@ -26,8 +26,8 @@ use super::freeze::Freeze;
 use super::input::{Known, Last, Revisions, RolloutInput};
 use super::node::OnNode;
 use super::node::plan::pause;
-use super::observed::{ByCause, Excluded, Named, Observed, WaitsFor};
-use super::placement::Placement;
+use super::observed::{ByCause, Named, Observed, WaitsFor};
+use super::placement::{Obstacle, Placement};
 use super::rollout::{RolloutState, in_turn};
 use super::strategy::{Amount, AutoPause, Strategy};
 use super::undo;
@@ -787,7 +787,7 @@ fn pods_on_excluded_nodes_are_deleted_within_the_limits() {
         (observed.desired, observed.outdated, observed.misscheduled),
         (3, 3, 0)
     );
-    assert_eq!(observed.excluded.node_selector, 3);
+    assert_eq!(observed.excluded, [(Obstacle::NodeSelector, 3)].into());
     assert!(!observed.complete);
     // A percentage is one of the nodes that still have their pods.
     world.strategy.max_unavailable = Amount::Percent(34);
@@ -944,11 +944,12 @@ fn the_reason_why_nodes_are_excluded_is_counted() {
         ));
         world.template = PodTemplate(json!({"spec": template}));
         let excluded = world.decide().observed.excluded;
-        [
-            excluded.node_selector,
-            excluded.node_affinity,
-            excluded.taint,
-        ]
+        let obstacles = [
+            Obstacle::NodeSelector,
+            Obstacle::NodeAffinity,
+            Obstacle::Taint,
+        ];
+        obstacles.map(|it| excluded.get(&it).copied().unwrap_or_default())
     };
     assert_eq!(by(json!({"nodeSelector": {"a": "b"}})), [1, 0, 0]);
     let input = json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]);
@@ -2094,7 +2095,7 @@ fn nodes_are_counted_for_the_status() {
                 reason: "Error".into(),
             }],
             failed: 1,
-            excluded: Excluded::default(),
+            excluded: BTreeMap::default(),
             no_node: false,
             left_out: Named::default(),
             undone: 0,
