@@ -52,9 +52,7 @@ impl Revision {
             content: stored.data.map(|data| data.0).unwrap_or_default(),
         }
     }
-}
 
-impl Revision {
     /// The image of its container.
     pub(crate) fn image(&self) -> String {
         let content = Content::deserialize(&self.content).unwrap_or_default();

@@ -335,26 +335,7 @@ impl Undo {
             }
         }
     }
-}
 
-/// Says what keeps nodes from going back.
-fn hint_at_what_holds(object: &Object) -> io::Result<()> {
-    let strategy = object.strategy();
-    let (name, namespace) = (&object.name, &object.namespace);
-    if let Some(paused) = paused(object) {
-        terminal::note(&paused)?;
-    }
-    if strategy.partition > 0 {
-        let count = strategy.partition;
-        let command = format!("kubectl mydaemonset partition {name} 0 -n {namespace}");
-        terminal::note(&format!(
-            "partition {count} holds nodes back on the revision that they have; let them go back, too, with: {command}"
-        ))?;
-    }
-    Ok(())
-}
-
-impl Undo {
     /// Says what else there is to know before the object goes back.
     fn warn(&self, object: &Object, to: &Revision) -> io::Result<()> {
         let mut annotations = object.raw.metadata.annotations.iter().flatten();
@@ -374,6 +355,23 @@ impl Undo {
         }
         Ok(())
     }
+}
+
+/// Says what keeps nodes from going back.
+fn hint_at_what_holds(object: &Object) -> io::Result<()> {
+    let strategy = object.strategy();
+    let (name, namespace) = (&object.name, &object.namespace);
+    if let Some(paused) = paused(object) {
+        terminal::note(&paused)?;
+    }
+    if strategy.partition > 0 {
+        let count = strategy.partition;
+        let command = format!("kubectl mydaemonset partition {name} 0 -n {namespace}");
+        terminal::note(&format!(
+            "partition {count} holds nodes back on the revision that they have; let them go back, too, with: {command}"
+        ))?;
+    }
+    Ok(())
 }
 
 impl Resume {

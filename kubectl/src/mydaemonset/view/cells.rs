@@ -33,6 +33,23 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
+    /// The state of a node without a failing pod.
+    fn new(wait: &Wait<'_>) -> Self {
+        let serves = wait.pod.is_some_and(|pod| pod.is_ready());
+        match wait.cause {
+            None => Self::New,
+            Some(Cause::Maintenance) => Self::Maintenance,
+            Some(Cause::NodeGone | Cause::NodeDeleting | Cause::NodeNotReady) => Self::Down,
+            Some(Cause::Cordoned) => Self::Cordoned,
+            Some(cause) if cause.is_of_pod() || !serves => Self::Starting,
+            // It is back by itself, and waits for a revision of the spec that does not fail.
+            Some(_) if wait.is_reached => Self::Held,
+            // The way back goes on.
+            Some(cause) if cause.is_hold() && cause != Cause::RollingBack => Self::Held,
+            Some(_) => Self::Old,
+        }
+    }
+
     /// Its name in lower case.
     pub(crate) fn word(self) -> String {
         format!("{self:?}").to_lowercase()
@@ -153,25 +170,6 @@ fn failure(pod: &PodView) -> Option<String> {
         reason = format!("{reason}, {} pods failed before it", pod.attempt);
     }
     Some(reason)
-}
-
-impl Cell {
-    /// The state of a node without a failing pod.
-    fn new(wait: &Wait<'_>) -> Self {
-        let serves = wait.pod.is_some_and(|pod| pod.is_ready());
-        match wait.cause {
-            None => Self::New,
-            Some(Cause::Maintenance) => Self::Maintenance,
-            Some(Cause::NodeGone | Cause::NodeDeleting | Cause::NodeNotReady) => Self::Down,
-            Some(Cause::Cordoned) => Self::Cordoned,
-            Some(cause) if cause.is_of_pod() || !serves => Self::Starting,
-            // It is back by itself, and waits for a revision of the spec that does not fail.
-            Some(_) if wait.is_reached => Self::Held,
-            // The way back goes on.
-            Some(cause) if cause.is_hold() && cause != Cause::RollingBack => Self::Held,
-            Some(_) => Self::Old,
-        }
-    }
 }
 
 #[cfg(test)]
