@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use clap::{CommandFactory as _, Parser, ValueEnum};
+use clap::{CommandFactory as _, Parser};
 use kube::core::Request;
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
 use my_operator_at::crd::Phase;
@@ -21,12 +21,6 @@ pub const PROGRAM: Program = Program {
 
 /// An At may change between reading and deleting it; so often is it read again.
 const MAX_ATTEMPTS: usize = 5;
-
-/// How what was removed is printed.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Name,
-}
 
 /// Remove Ats, before they run or with their results.
 #[derive(Parser, Debug)]
@@ -50,8 +44,8 @@ struct Remove {
     #[arg(long, value_name = "WHERE", default_value = "none")]
     dry_run: DryRun,
     /// Print the name for other commands of kubectl
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Format>,
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
+    output: Option<String>,
     #[command(flatten)]
     connection: Flags,
 }
@@ -97,16 +91,14 @@ impl Remove {
     fn say(&self, name: &str, namespace: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         let (name, namespace) = (terminal::harmless(name), terminal::harmless(namespace));
-        match self.output {
-            Some(Format::Name) => writeln!(out, "{RESOURCE}/{name}"),
-            None => {
-                let dry = self.dry_run.suffix();
-                writeln!(
-                    out,
-                    "{RESOURCE} \"{name}\" deleted from {namespace} namespace{dry}"
-                )
-            }
+        if self.output.is_some() {
+            return writeln!(out, "{RESOURCE}/{name}");
         }
+        let dry = self.dry_run.suffix();
+        writeln!(
+            out,
+            "{RESOURCE} \"{name}\" deleted from {namespace} namespace{dry}"
+        )
     }
 
     /// Deletes exactly the state that was read.

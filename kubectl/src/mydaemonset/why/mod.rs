@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 
 use chrono::{SecondsFormat, Utc};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 
 use super::cluster;
@@ -44,13 +44,8 @@ pub(super) struct Why {
     #[arg(value_name = "NODE")]
     node: Option<String>,
     /// Print it for programs
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Json,
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["json"])]
+    output: Option<String>,
 }
 
 /// What is not known without a right to list objects, each with the objects.
