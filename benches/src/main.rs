@@ -1,9 +1,9 @@
 //! The cost of this operator, compared with other implementations: `make bench`.
 //!
 //! [`webhook`] measures admission reviews, [`at`] the starts and the waiting of Ats, [`mydaemonset`]
-//! roll-outs and rest of MyDaemonSets. All build the [`programs`] that they compare, measure them in
-//! turns, ask the system for their [`usage`], and make a [`table`] of ratios, of which a [`chart`] is drawn. The two last
-//! ones run an [`operator`] on a [`plane`], and watch it with [`sightings`].
+//! roll-outs and rest of MyDaemonSets, [`scale`] whether a million objects take as much each as a thousand. All build the [`programs`] that they compare, measure them in
+//! turns, ask the system for their [`usage`], and make a [`table`] of ratios, of which a [`chart`] is drawn. [`at`] and
+//! [`mydaemonset`] run an [`operator`] on a [`plane`], and watch it with [`sightings`].
 
 mod at;
 mod chart;
@@ -11,6 +11,7 @@ mod mydaemonset;
 mod operator;
 mod plane;
 mod programs;
+mod scale;
 mod sightings;
 mod table;
 mod usage;
@@ -46,6 +47,9 @@ struct Arguments {
     /// How many nodes there are for a MyDaemonSet.
     #[arg(long, value_name = "N", default_value_t = 2_000)]
     nodes: usize,
+    /// How many Ats wait on the simulated API server, at most. A million take 12 GB.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    ats: usize,
     /// Of Ats and MyDaemonSets, measure only this; repeatable.
     #[arg(long, value_enum)]
     only: Vec<Measurement>,
@@ -72,6 +76,9 @@ enum Part {
     /// controller-runtime MyDaemonSet.
     #[value(name = "mydaemonset")]
     MyDaemonSet,
+    /// Memory and work for each of a thousand to a million Ats, and of 3,000 to 300,000 pods of MyDaemonSets, on a
+    /// simulated API server.
+    Scale,
 }
 
 /// What of a part can be measured by itself.
@@ -93,6 +100,10 @@ enum Measurement {
     Rest,
     /// Of MyDaemonSets: `kubectl mydaemonset get -w` while the image changes.
     View,
+    /// Of `scale`: Ats that wait.
+    Ats,
+    /// Of `scale`: pods of MyDaemonSets.
+    Sets,
 }
 
 impl Measurement {
@@ -100,6 +111,7 @@ impl Measurement {
         match self {
             Self::Burst | Self::Beside | Self::Idle | Self::Late => Part::At,
             Self::Rollout | Self::Memory | Self::Rest | Self::View => Part::MyDaemonSet,
+            Self::Ats | Self::Sets => Part::Scale,
         }
     }
 }
@@ -111,6 +123,7 @@ impl Part {
             Self::Webhook => "webhook",
             Self::At => "at",
             Self::MyDaemonSet => "mydaemonset",
+            Self::Scale => "scale",
         }
     }
 
@@ -169,6 +182,19 @@ impl Part {
                     ],
                 ],
             ),
+            Self::Scale => (
+                "What each of a thousand to a million waiting Ats takes; equal bars are flat",
+                &[
+                    [
+                        "Ats, waiting: memory of each, B",
+                        "Memory of each At in bytes",
+                    ],
+                    [
+                        "Ats, a watch event: processor, µs",
+                        "Processor time for a watch event in microseconds",
+                    ],
+                ],
+            ),
         }
     }
 
@@ -193,6 +219,10 @@ impl Part {
                     format!("{} rounds", plan.rounds),
                     mydaemonset::bench(&plan)?,
                 )
+            }
+            Self::Scale => {
+                let plan = arguments.scale_plan();
+                (in_words(plan.rounds), scale::bench(&plan)?)
             }
         };
         Ok(Table::new(format!("{how}; {}", machine()), &rounds))
@@ -250,6 +280,26 @@ impl Arguments {
         }
         plan
     }
+
+    fn scale_plan(&self) -> scale::Plan {
+        let mut plan = scale::Plan {
+            rounds: self.rounds,
+            ats: self.ats,
+            nodes: 15_000,
+            rest_seconds: 30,
+            only: self.only.clone(),
+        };
+        if self.quick {
+            plan = scale::Plan {
+                rounds: 1,
+                ats: plan.ats.min(100_000),
+                nodes: 1_500,
+                rest_seconds: 10,
+                ..plan
+            };
+        }
+        plan
+    }
 }
 
 fn main() -> ExitCode {
@@ -302,7 +352,7 @@ fn bench(arguments: &Arguments) -> Result<()> {
         }
     }
     if !arguments.redraw {
-        programs::build()?;
+        programs::build(parts.contains(&Part::Webhook))?;
     }
     for part in parts {
         let table = match &arguments.out {

@@ -1,6 +1,7 @@
 //! The operators that are compared, and their metrics.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ use tokio::net::TcpStream;
 use crate::plane::{Plane, TIMEOUT};
 use crate::{programs, usage};
 
-/// Time limit of a start, which takes a second or two.
-const START: Duration = Duration::from_mins(1);
+/// Time limit of a start, which takes a second or two, and a minute with a million objects.
+const START: Duration = Duration::from_mins(5);
 /// The pause between two polls.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -29,6 +30,20 @@ pub(crate) enum Operator {
 impl Operator {
     /// Starts it, and waits until it is ready.
     pub(crate) async fn start(self, plane: &Plane) -> Result<Running> {
+        let cluster = &plane.cluster;
+        let kubeconfig = cluster.kubeconfig();
+        let spawn = |command: &mut Command| Ok(cluster.spawn("operator", command)?);
+        self.start_with(kubeconfig, cluster.directory(), spawn)
+            .await
+    }
+
+    /// The same for any API server. A peer is built into that folder.
+    pub(crate) async fn start_with(
+        self,
+        kubeconfig: &Path,
+        folder: &Path,
+        spawn: impl FnOnce(&mut Command) -> Result<Process>,
+    ) -> Result<Running> {
         let [probes, metrics] = free_ports()?;
         let [probes, metrics] =
             [probes, metrics].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -40,7 +55,7 @@ impl Operator {
                 command
             }
             Self::Peer(name, flag) => {
-                let program = plane.cluster.directory().join(name);
+                let program = folder.join(name);
                 programs::peer(&format!("./{name}"), &program)?;
                 let mut command = Command::new(program);
                 command.arg(flag);
@@ -50,8 +65,8 @@ impl Operator {
         command
             .arg(format!("--health-probe-bind-address={probes}"))
             .arg(format!("--metrics-bind-address={metrics}"))
-            .env("KUBECONFIG", plane.cluster.kubeconfig());
-        let process = plane.cluster.spawn("operator", &mut command)?;
+            .env("KUBECONFIG", kubeconfig);
+        let process = spawn(&mut command)?;
         let running = Running { process, metrics };
         let begin = Instant::now();
         // A controller-runtime manager is ready before its controllers have begun to work.
@@ -85,6 +100,11 @@ impl Running {
     /// Resident memory in bytes.
     pub(crate) fn memory(&self) -> Result<f64> {
         usage::memory(self.process.pid())
+    }
+
+    /// The most resident memory so far, in bytes.
+    pub(crate) fn peak_memory(&self) -> Result<f64> {
+        usage::peak_memory(self.process.pid())
     }
 
     /// Its metrics.

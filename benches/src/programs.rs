@@ -18,13 +18,15 @@ pub(crate) fn ours(name: &str) -> Result<PathBuf> {
     Ok(release.join(name))
 }
 
-/// The release builds, as users make them.
-pub(crate) fn build() -> Result<()> {
-    for arguments in [
-        "build --release --locked --bin my-operator",
+/// The release builds, as users make them: ours, and the `others` that webhooks are compared with.
+pub(crate) fn build(others: bool) -> Result<()> {
+    const OTHERS: [&str; 2] = [
         "build --release --locked -p my-operator-bench --bin my-operator-bench-bare",
         "build --release --locked -p my-operator-bench --features kube-user --bin my-operator-bench-kube-user",
-    ] {
+    ];
+    let others = OTHERS.into_iter().filter(|_| others);
+    let ours = "build --release --locked --bin my-operator";
+    for arguments in std::iter::once(ours).chain(others) {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(arguments.split(' ')).current_dir(checkout());

@@ -18,8 +18,18 @@ pub(crate) fn cpu(pid: u32) -> Result<Duration> {
 
 /// Resident memory of a process in bytes.
 pub(crate) fn memory(pid: u32) -> Result<f64> {
+    status(pid, "VmRSS:")
+}
+
+/// The most resident memory that a process has had so far, in bytes.
+pub(crate) fn peak_memory(pid: u32) -> Result<f64> {
+    status(pid, "VmHWM:")
+}
+
+/// A size in the status of a process, in bytes.
+fn status(pid: u32, field: &'static str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    Ok(kibibytes.context("no VmRSS")?.parse::<f64>()? * 1024.0)
+    Ok(kibibytes.context(field)?.parse::<f64>()? * 1024.0)
 }

@@ -14,7 +14,8 @@ use my_operator_programs::log_tail;
 /// runtime, and a process here must not depend on the runtime that happened to start it.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A running program of the cluster. Killed when dropped, and when this process dies in whatever way.
+/// A running program of the cluster. Killed when dropped; one that a cluster started also when this
+/// process dies in whatever way.
 #[derive(Debug)]
 pub struct Process {
     child: Mutex<Child>,
@@ -23,7 +24,8 @@ pub struct Process {
 }
 
 impl Process {
-    pub(crate) fn new(child: Child, log: PathBuf) -> Self {
+    /// Takes over a child whose output is appended to that file.
+    pub fn new(child: Child, log: PathBuf) -> Self {
         Self {
             pid: child.id(),
             child: Mutex::new(child),

@@ -1,6 +1,6 @@
 //! The garbage collector and the namespace controller: they delete the dependents of deleted objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,6 +105,12 @@ fn plan(state: &State) -> Vec<(Key, String, Act)> {
             is_deleted(&owner.value) && finalizers(&owner.value).iter().any(|f| f == finalizer)
         })
     };
+    let is_namespace = |key: &Key| state.resources[key.resource].behavior == Behavior::Namespace;
+    let terminating: BTreeSet<&str> = store
+        .all()
+        .filter(|(key, stored)| is_namespace(key) && is_deleted(&stored.value))
+        .map(|(key, _)| &*key.name)
+        .collect();
     let mut acts = Vec::new();
     for (key, stored) in store.all() {
         let object = &stored.value;
@@ -112,7 +118,7 @@ fn plan(state: &State) -> Vec<(Key, String, Act)> {
             .get(stored.uid())
             .map(Vec::as_slice)
             .unwrap_or_default();
-        let act = if state.resources[key.resource].behavior == Behavior::Namespace {
+        let act = if is_namespace(key) {
             (is_deleted(object) && is_empty(store, &key.name)).then_some(Act::Purge)
         } else if waits(stored.uid(), ORPHAN) && mine.is_empty() {
             Some(Act::DropFinalizer(ORPHAN))
@@ -124,12 +130,8 @@ fn plan(state: &State) -> Vec<(Key, String, Act)> {
             dependent(object, &by_uid, &waits, mine)
         };
         let act = act.or_else(|| {
-            let terminating = store.all().any(|(other, namespace)| {
-                state.resources[other.resource].behavior == Behavior::Namespace
-                    && *other.name == *key.namespace
-                    && is_deleted(&namespace.value)
-            });
-            (terminating && !is_deleted(object)).then_some(Act::Delete { foreground: false })
+            let ends = terminating.contains(&*key.namespace) && !is_deleted(object);
+            ends.then_some(Act::Delete { foreground: false })
         });
         if let Some(act) = act {
             acts.push((key.clone(), stored.uid().to_owned(), act));

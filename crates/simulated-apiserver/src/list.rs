@@ -12,31 +12,37 @@ use crate::store::{Form, Key, Store, Stored, complete};
 
 const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// A continue token: the resourceVersion (0: now), and the object after which the list goes on.
+/// A continue token: the resourceVersion (0: now), how many objects follow, and the one after which the list goes on.
+/// Counting those that follow for each page would take time that grows with the square of their number.
 struct Token {
     version: u64,
+    left: usize,
     after: (String, String),
 }
 
 impl Token {
     fn parse(text: &str) -> Option<Self> {
         let (version, rest) = text.split_once(':')?;
+        let (left, rest) = rest.split_once(':')?;
         let (namespace, name) = rest.split_once('/')?;
         Some(Self {
             version: version.parse().ok()?,
+            left: left.parse().ok()?,
             after: (namespace.to_owned(), name.to_owned()),
         })
     }
 
     fn text(&self) -> String {
-        format!("{}:{}/{}", self.version, self.after.0, self.after.1)
+        let (namespace, name) = &self.after;
+        format!("{}:{}:{namespace}/{name}", self.version, self.left)
     }
 }
 
-/// Which snapshot a list shows, and from where on.
+/// Which snapshot a list shows, and from where on; how many objects that are, if it is known.
 struct Snapshot {
     version: u64,
     after: Option<(String, String)>,
+    left: Option<usize>,
 }
 
 impl Snapshot {
@@ -59,6 +65,7 @@ impl Snapshot {
         Ok(Self {
             version,
             after: None,
+            left: None,
         })
     }
 
@@ -81,6 +88,7 @@ impl Snapshot {
                 token.version
             },
             after: Some(token.after),
+            left: (token.version != 0).then_some(token.left),
         })
     }
 }
@@ -89,11 +97,14 @@ impl Snapshot {
 pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Bytes, Status> {
     let selector = call.query.selector()?;
     let limit = call.query.number("limit").filter(|limit| *limit > 0);
-    let Snapshot { version, after } = Snapshot::choose(store, call, stale)?;
-    let place = |key: &Key| (key.namespace.to_string(), key.name.to_string());
+    let Snapshot {
+        version,
+        after,
+        left,
+    } = Snapshot::choose(store, call, stale)?;
+    let after = after.map(|(namespace, name)| Key::new(call.index, &namespace, &name));
     let mut rest = store
-        .list_at(call.index, &call.namespace, version)
-        .filter(|(key, _)| after.as_ref().is_none_or(|after| place(key) > *after))
+        .list_at(call.index, &call.namespace, version, after.as_ref())
         .peekable();
     let page = limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX)
@@ -112,14 +123,20 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
     }
     // As with the real server, the objects that follow need not be selected.
     if let (true, Some((key, _))) = (rest.peek().is_some(), items.last()) {
+        // The real server does not count objects if a selector may exclude some.
+        let left = match left {
+            _ if !selector.is_empty() => 0,
+            Some(left) => left.saturating_sub(items.len()),
+            None => rest.count(),
+        };
         let token = Token {
             version,
-            after: place(key),
+            left,
+            after: (key.namespace.to_string(), key.name.to_string()),
         };
         metadata["continue"] = json!(token.text());
-        // The real server does not count objects that a selector excludes.
         if selector.is_empty() {
-            metadata["remainingItemCount"] = json!(rest.count());
+            metadata["remainingItemCount"] = json!(left);
         }
     }
     let items = items.into_iter().map(|(_, object)| object);

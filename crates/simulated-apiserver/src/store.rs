@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -183,15 +184,21 @@ impl Store {
         self.versions.get(key)?.last()?.1.as_ref()
     }
 
-    /// The objects of a kind, in one namespace or in all (empty), as they were at a resourceVersion.
+    /// The objects of a kind, in one namespace or in all (empty), as they were at a resourceVersion: all, or those after
+    /// a key.
     pub(crate) fn list_at<'a>(
         &'a self,
         resource: usize,
         namespace: &'a str,
         version: u64,
+        after: Option<&Key>,
     ) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
+        let first = match after {
+            Some(after) => Bound::Excluded(after.clone()),
+            None => Bound::Included(Key::new(resource, namespace, "")),
+        };
         self.versions
-            .range(Key::new(resource, namespace, "")..)
+            .range((first, Bound::Unbounded))
             .take_while(move |(key, _)| {
                 key.resource == resource && (namespace.is_empty() || &*key.namespace == namespace)
             })
@@ -207,7 +214,7 @@ impl Store {
         resource: usize,
         namespace: &'a str,
     ) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
-        self.list_at(resource, namespace, u64::MAX)
+        self.list_at(resource, namespace, u64::MAX, None)
     }
 
     /// Every object now.

@@ -172,6 +172,38 @@ async fn a_list_in_pages_shows_one_moment() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_page_says_how_many_objects_follow() {
+    let server = server();
+    server.direct().namespace("other");
+    for number in 0..7 {
+        let mut object = config_map(&format!("a{number}"));
+        object["metadata"]["namespace"] = json!(["default", "other"][number % 2]);
+        server.direct().create(object).unwrap();
+    }
+    let api = kube::Api::<ConfigMap>::all(server.client("me"));
+    let mut params = ListParams::default().limit(3);
+    let mut pages = Vec::new();
+    loop {
+        let page = api.list(&params).await.unwrap();
+        let names: Vec<String> = page
+            .items
+            .into_iter()
+            .filter_map(|it| it.metadata.name)
+            .collect();
+        pages.push((names.join(" "), page.metadata.remaining_item_count));
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            break;
+        }
+    }
+    let expected = [("a0 a2 a4", Some(4)), ("a6 a1 a3", Some(1)), ("a5", None)];
+    assert_eq!(
+        pages,
+        expected.map(|(names, left)| (names.to_owned(), left))
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn metadata_comes_alone_when_asked_for() {
     let server = server();
     server.direct().create(pod("a")).unwrap();
