@@ -256,11 +256,13 @@ pub async fn run_watch<K, V, R>(
         view,
         on_event,
     };
-    let mut listed = HashSet::new();
+    let mut unlisted = HashSet::new();
     let on = |event| match event {
-        Event::ListStarted => listed.clear(),
-        Event::Listed(object) => listed.extend(filler.put(object)),
-        Event::ListEnded => filler.end_list(&std::mem::take(&mut listed)),
+        Event::ListStarted => unlisted = filler.keys(),
+        Event::Listed(object) => {
+            unlisted.remove(&filler.put(object));
+        }
+        Event::ListEnded => filler.end_list(std::mem::take(&mut unlisted)),
         Event::Started => health.clear(),
         Event::Applied(object) => {
             filler.put(object);
@@ -283,8 +285,16 @@ struct Filler<'a, V, F, E> {
 }
 
 impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
-    /// Keeps the view of an object, if it has one, and returns its key then.
-    fn put<K, R>(&self, object: K) -> Option<Key>
+    /// The objects that a list must show again, or they are gone. The first list, which may be of a million objects, has
+    /// none to remember.
+    fn keys(&self) -> HashSet<Key> {
+        let scope = self.scope.as_deref();
+        let mine = |key: &Key| scope.is_none_or(|namespace| *namespace == *key.namespace);
+        self.cache.keys().into_iter().filter(mine).collect()
+    }
+
+    /// Keeps the view of an object, if it has one, and returns its key.
+    fn put<K, R>(&self, object: K) -> Key
     where
         K: Resource<DynamicType = ()>,
         F: Fn(K) -> R,
@@ -295,7 +305,7 @@ impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
         let view: Option<V> = (self.view)(object).into();
         let Some(view) = view else {
             self.remove(&key, false);
-            return None;
+            return key;
         };
         let new = Arc::new(view);
         let old = self.cache.put(&key, &new, incarnation);
@@ -307,7 +317,7 @@ impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
             after_relist: false,
             changed: before != Some(incarnation),
         });
-        Some(key)
+        key
     }
 
     fn remove(&self, key: &Key, after_relist: bool) {
@@ -322,13 +332,10 @@ impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
         }
     }
 
-    /// The list is complete: what it does not have was deleted while nothing was watched.
-    fn end_list(&self, listed: &HashSet<Key>) {
-        for key in self.cache.keys() {
-            let mine = self.scope.as_ref().is_none_or(|ns| **ns == *key.namespace);
-            if mine && !listed.contains(&key) {
-                self.remove(&key, true);
-            }
+    /// The list is complete: what was there before and is not in it was deleted while nothing was watched.
+    fn end_list(&self, unlisted: HashSet<Key>) {
+        for key in unlisted {
+            self.remove(&key, true);
         }
         self.cache
             .listed
@@ -414,6 +421,26 @@ mod tests {
         assert!(Arc::ptr_eq(&first.namespace, &other.namespace));
         cache.insert(&first, &Arc::new(()));
         assert!(Arc::ptr_eq(&first.name, &of("1").name));
+    }
+
+    #[test]
+    fn a_first_list_remembers_no_object_and_a_later_one_those_of_its_namespace() {
+        let cache: Cache<String> = Cache::new(1, words);
+        let filler = |scope: Option<&str>| Filler {
+            cache: &cache,
+            scope: scope.map(str::to_owned),
+            view: (),
+            on_event: |_: &CacheEvent<'_, String>| {},
+        };
+        let all = filler(None);
+        assert_eq!(all.keys().capacity(), 0);
+        for place in [key("1"), Key::new("other", "2")] {
+            cache.insert(&place, &Arc::new(String::new()));
+        }
+        assert_eq!(all.keys().len(), 2);
+        assert_eq!(filler(Some("ns")).keys(), [key("1")].into());
+        all.end_list(all.keys());
+        assert!(cache.keys().is_empty());
     }
 
     #[tokio::test]
