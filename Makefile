@@ -130,7 +130,7 @@ build-installer: ## Write dist/install.yaml: everything (of KINDS) in one file, 
 
 ##@ Measure
 
-bench: ## Measure the operator beside others (ARGS=--quick to try; ARGS=webhook, at or mydaemonset for a part).
+bench: ## Measure the operator beside others (ARGS=--quick to try; ARGS=webhook, at, mydaemonset or scale for a part).
 	$(CARGO) run --release --locked -p my-operator-bench -- $(ARGS)
 
 include $(sort $(wildcard hack/make/*.mk))

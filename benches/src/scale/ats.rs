@@ -26,7 +26,7 @@ const EVENTS_AT_ONCE: usize = 20;
 /// How many Ats are due at one instant, and how long after they were created: less than a minute, so that no dry run
 /// comes before.
 const DUE: usize = 1_000;
-const DUE_AFTER: TimeDelta = TimeDelta::seconds(15);
+const DUE_AFTER: TimeDelta = TimeDelta::seconds(50);
 /// How often metrics are read.
 const SCRAPES: u32 = 100;
 
