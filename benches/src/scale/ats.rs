@@ -34,11 +34,11 @@ const SCRAPES: u32 = 100;
 pub(super) async fn measure(
     count: usize,
     rest_seconds: u32,
-    flat: &'static [Aim],
+    [flat, flat_memory]: [&'static [Aim]; 2],
     figures: &mut Figures,
 ) -> Result<()> {
     #[allow(clippy::cast_precision_loss)]
-    let number = count as f64;
+    let [number, all] = [count, count + BASE].map(|count| count as f64);
     let plane = Plane::start().await?;
     plane.server.register(kind());
     for number in 0..NAMESPACES {
@@ -59,13 +59,9 @@ pub(super) async fn measure(
     let cpu = running.cpu()?;
     figures.add("Ats, start: processor, s", cpu, &[Aim::Most(60.0)]);
     figures.add("Ats, start: until the operator is at rest, s", took, &[]);
-    figures.add(
-        "Ats, start: processor for each, µs",
-        cpu / number * 1e6,
-        &[],
-    );
+    figures.add("Ats, start: processor for each, µs", cpu / all * 1e6, &[]);
     let memory = (running.memory()? - base) / number;
-    figures.add("Ats, waiting: memory of each, B", memory, flat);
+    figures.add("Ats, waiting: memory of each, B", memory, flat_memory);
     let peak = (running.peak_memory()? - base) / number;
     figures.add(
         "Ats, waiting: most memory during the start, B for each",
