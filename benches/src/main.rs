@@ -183,7 +183,7 @@ impl Part {
                 ],
             ),
             Self::Scale => (
-                "What each of a thousand to a million waiting Ats takes; equal bars are flat",
+                "What each waiting At takes among more and more of them; equal bars are flat",
                 &[
                     [
                         "Ats, waiting: memory of each, B",
