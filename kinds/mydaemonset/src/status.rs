@@ -1120,7 +1120,8 @@ impl Change<'_> {
         let began = rolling.map(|c| c.last_transition_time);
         // All pods may have it already, as where another one failed and was undone.
         let is_at_once = self.changed(|it| it.update_revision.as_deref()).is_some();
-        is_complete && (is_at_once || began.is_some() && again >= began)
+        let is_same = self.before.current_revision == self.after.current_revision;
+        is_complete && is_same && (is_at_once || began.is_some() && again >= began)
     }
 }
 

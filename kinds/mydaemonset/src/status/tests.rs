@@ -1250,6 +1250,11 @@ fn a_return_to_the_current_revision_has_an_event_at_its_end() {
     assert_eq!(returned(&back, 10), ["RolloutComplete"]);
     assert_eq!(returned(&back, 9), [""; 0], "a node joined");
     assert_eq!(returned(&done, 15), [""; 0]);
+    let first = MyDaemonSetStatus {
+        current_revision: None,
+        ..back
+    };
+    assert_eq!(returned(&first, 15), [""; 0], "none was complete before");
 }
 
 #[test]
