@@ -1,9 +1,10 @@
 //! The cost of this operator, compared with other implementations: `make bench`.
 //!
-//! [`webhook`] measures admission reviews, [`at`] the starts and the waiting of Ats, [`mydaemonset`]
-//! roll-outs and rest of MyDaemonSets, [`scale`] whether a million objects take as much each as a thousand. All build the [`programs`] that they compare, measure them in
-//! turns, ask the system for their [`usage`], and make a [`table`] of ratios, of which a [`chart`] is drawn. [`at`] and
-//! [`mydaemonset`] run an [`operator`] on a [`plane`], and watch it with [`sightings`].
+//! [`webhook`] measures admission reviews, [`at`] the starts and the waiting of Ats, [`mydaemonset`] roll-outs and rest of
+//! MyDaemonSets, [`scale`] whether each of a million objects takes as much as each of a thousand. All build the
+//! [`programs`] that they compare, measure them in turns, ask the system for their [`usage`], and make a [`table`] of
+//! ratios, of which a [`chart`] is drawn. [`at`] and [`mydaemonset`] run an [`operator`] on a [`plane`], and watch it with
+//! [`sightings`].
 
 mod at;
 mod chart;

@@ -128,7 +128,7 @@ impl<V> Cache<V> {
         self.read().views.keys().cloned().collect()
     }
 
-    /// Inserts a view and returns the one before it.
+    /// Inserts a view and returns the one before it. For tests: watches fill the cache, and remove only what they have shown.
     pub fn insert(&self, key: &Key, view: &Arc<V>) -> Option<Arc<V>> {
         self.put(key, view, 0).map(|kept| kept.view)
     }
