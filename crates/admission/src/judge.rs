@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use chrono::{DateTime, Utc};
 use kube::core::ApiResource;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::faults::Fault;
@@ -80,11 +79,9 @@ impl<'a, S: DeserializeOwned + Default> Version<'a, S> {
     /// Why it cannot be read. Its rules are not checked then.
     fn of<R: Rules<Spec = S>>(object: &'a Read<Object<'a>>) -> Result<Self, String> {
         let object = object.as_ref().map_err(ToString::to_string)?;
-        let spec = rules::read_by(R::read, "spec", object.spec.map(RawValue::get))
-            .map_err(|error| error.to_string())?;
-        let annotations = object
-            .annotations(R::RECORDED)
-            .map_err(|error| error.to_string())?;
+        let spec =
+            rules::read_by(R::read, "spec", object.spec).map_err(|error| error.to_string())?;
+        let annotations = object.annotations(R::RECORDED)?;
         Ok(Self {
             has_annotations: annotations.is_some(),
             annotations: annotations.unwrap_or_default(),
@@ -316,7 +313,7 @@ fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         for fault in known {
             found.warn(format!("already stored: {fault}"));
         }
-        let status = rules::read("status", old.object.status.map(RawValue::get));
+        let status = rules::read("status", old.object.status);
         let status: Option<R::Status> = status.ok().and_then(Result::ok);
         if let (Ok(old_spec), Ok(new_spec)) = (&old.spec, &new.spec) {
             let (old, new) = (old.subject(old_spec), new.subject(new_spec));

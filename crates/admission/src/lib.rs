@@ -3,6 +3,7 @@
 
 pub mod bounds;
 pub mod faults;
+pub mod json;
 pub mod judge;
 #[cfg(feature = "router")]
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]

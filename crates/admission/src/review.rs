@@ -12,12 +12,13 @@ use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, Utc};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::de::{self, SliceRead, StrRead};
 use serde_json::value::RawValue;
 
 use super::faults::{self, Fault, Reason};
+use super::json::Reader;
 use super::patch::Operation;
 use super::text::{cut, line};
 
@@ -100,6 +101,11 @@ fn flag<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<bool>, D::Error> 
     }
 }
 
+/// A value as its text; `null` is None.
+fn raw<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<&'de str>, D::Error> {
+    Ok(Option::<&RawValue>::deserialize(reader)?.map(RawValue::get))
+}
+
 struct Fields<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
@@ -179,14 +185,142 @@ impl<'a> Review<'a> {
     /// # Errors
     /// When the review is malformed. Errors in its objects are part of the result: the answer still needs its uid.
     pub fn read(body: &'a [u8]) -> Read<Self> {
-        // Together with its objects, so that these are parsed only once.
         if let Ok(text) = std::str::from_utf8(body)
-            && let Ok(review) = read::<_, Review<'a, Strict<Object<'a>>>>(StrRead::new(text))
+            && let Some(review) = Review::quickly(text)
         {
-            return Ok(review.map(|Strict(object)| Ok(object)));
+            return Ok(review.map(Ok));
         }
         let review: Review<'a, &RawValue> = read(SliceRead::new(body))?;
         Ok(review.map(|object| read(StrRead::new(object.get()))))
+    }
+}
+
+/// Puts a value into its field; None if it has one already.
+fn once<T>(field: &mut Option<T>, value: T) -> Option<()> {
+    let is_first = field.is_none();
+    *field = Some(value);
+    is_first.then_some(())
+}
+
+/// A review as [`Review::read`] reads it, in less time. None where anything is wrong: `serde` reads it then, and its
+/// errors say what it is. So each field is there twice, for `serde` and in `quickly`; a test compares the two.
+impl<'a> Review<'a, Object<'a>> {
+    fn quickly(text: &'a str) -> Option<Self> {
+        let (mut api_version, mut kind, mut request) = (None, None, None);
+        Reader::whole(text, |reader| {
+            reader.members(|key, reader| match &*key {
+                "apiVersion" => once(&mut api_version, reader.text()?),
+                "kind" => once(&mut kind, reader.text()?),
+                "request" => once(&mut request, reader.or_null(Request::quickly)?),
+                _ => reader.raw().map(drop),
+            })
+        })?;
+        Some(Self {
+            api_version: api_version.unwrap_or_default(),
+            kind: kind.unwrap_or_default(),
+            request: request.flatten(),
+        })
+    }
+}
+
+impl<'a> Request<'a, Object<'a>> {
+    fn quickly(reader: &mut Reader<'a>) -> Option<Self> {
+        let (mut uid, mut kind, mut namespace, mut operation) = (None, None, None, None);
+        let (mut sub_resource, mut user_info, mut dry_run) = (None, None, None);
+        let (mut object, mut old_object) = (None, None);
+        reader.members(|key, reader| match &*key {
+            "uid" => once(&mut uid, reader.text()?),
+            "kind" => once(&mut kind, GroupVersionKind::quickly(reader)?),
+            "namespace" => once(&mut namespace, reader.text()?),
+            "operation" => once(&mut operation, reader.text()?),
+            "subResource" => once(&mut sub_resource, reader.text()?),
+            "userInfo" => once(&mut user_info, UserInfo::quickly(reader)?),
+            "dryRun" => once(&mut dry_run, reader.or_null(Reader::flag)?),
+            "object" => once(&mut object, reader.or_null(Object::quickly)?),
+            "oldObject" => once(&mut old_object, reader.or_null(Object::quickly)?),
+            _ => reader.raw().map(drop),
+        })?;
+        Some(Self {
+            uid: uid?,
+            kind: kind.unwrap_or_default(),
+            namespace: namespace.unwrap_or_default(),
+            operation: operation.unwrap_or_default(),
+            sub_resource: sub_resource.unwrap_or_default(),
+            user_info: user_info.unwrap_or_default(),
+            dry_run: dry_run.flatten(),
+            object: object.flatten(),
+            old_object: old_object.flatten(),
+        })
+    }
+}
+
+impl<'a> GroupVersionKind<'a> {
+    fn quickly(reader: &mut Reader<'a>) -> Option<Self> {
+        let (mut group, mut version, mut kind) = (None, None, None);
+        reader.members(|key, reader| match &*key {
+            "group" => once(&mut group, reader.text()?),
+            "version" => once(&mut version, reader.text()?),
+            "kind" => once(&mut kind, reader.text()?),
+            _ => reader.raw().map(drop),
+        })?;
+        Some(Self {
+            group: group.unwrap_or_default(),
+            version: version.unwrap_or_default(),
+            kind: kind.unwrap_or_default(),
+        })
+    }
+}
+
+impl<'a> UserInfo<'a> {
+    fn quickly(reader: &mut Reader<'a>) -> Option<Self> {
+        let mut username = None;
+        reader.members(|key, reader| match &*key {
+            "username" => once(&mut username, reader.text()?),
+            _ => reader.raw().map(drop),
+        })?;
+        Some(Self {
+            username: username.unwrap_or_default(),
+        })
+    }
+}
+
+impl<'a> Object<'a> {
+    fn quickly(reader: &mut Reader<'a>) -> Option<Self> {
+        let (mut metadata, mut spec, mut status) = (None, None, None);
+        reader.members(|key, reader| match &*key {
+            "metadata" => once(&mut metadata, reader.or_null(Metadata::quickly)?),
+            "spec" => once(&mut spec, reader.or_null(Reader::raw)?),
+            "status" => once(&mut status, reader.or_null(Reader::raw)?),
+            _ => reader.raw().map(drop),
+        })?;
+        Some(Self {
+            metadata: metadata.flatten(),
+            spec: spec.flatten(),
+            status: status.flatten(),
+        })
+    }
+}
+
+impl<'a> Metadata<'a> {
+    fn quickly(reader: &mut Reader<'a>) -> Option<Self> {
+        let (mut name, mut generate_name) = (None, None);
+        let (mut annotations, mut created) = (None, None);
+        reader.members(|key, reader| match &*key {
+            "name" => once(&mut name, reader.text()?),
+            "generateName" => once(&mut generate_name, reader.text()?),
+            "annotations" => once(&mut annotations, reader.or_null(Reader::raw)?),
+            "creationTimestamp" => {
+                let time = |reader: &mut Reader<'a>| reader.text()?.parse().ok();
+                once(&mut created, reader.or_null(time)?)
+            }
+            _ => reader.raw().map(drop),
+        })?;
+        Some(Self {
+            name: name.unwrap_or_default(),
+            generate_name: generate_name.unwrap_or_default(),
+            annotations: annotations.flatten(),
+            creation_timestamp: created.flatten(),
+        })
     }
 }
 
@@ -284,11 +418,11 @@ pub struct Object<'a> {
     #[serde(borrow, default, deserialize_with = "object_or_null")]
     pub metadata: Option<Metadata<'a>>,
     /// The spec as it was sent.
-    #[serde(borrow)]
-    pub spec: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    pub spec: Option<&'a str>,
     /// The status as it is stored.
-    #[serde(borrow)]
-    pub status: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    pub status: Option<&'a str>,
 }
 
 /// The part of `metadata` that admission reads.
@@ -302,78 +436,10 @@ pub struct Metadata<'a> {
     #[serde(borrow, default)]
     pub generate_name: Cow<'a, str>,
     /// The annotations as JSON text, or `null` without any: [`Object::annotations`] parses them.
-    #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    annotations: Option<&'a str>,
     /// Absent in the mutating review of a CREATE.
     pub creation_timestamp: Option<DateTime<Utc>>,
-}
-
-/// The annotations of an object with certain keys. The others are skipped: a review may have hundreds of thousands, and
-/// a map of them takes ten times the memory of their text.
-struct Selected<'k>(&'k [&'k str]);
-
-impl<'de> DeserializeSeed<'de> for Selected<'_> {
-    type Value = BTreeMap<String, String>;
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
-        reader.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Selected<'_> {
-    type Value = BTreeMap<String, String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Self::Value, E> {
-        Err(no_object())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self::Value, A::Error> {
-        let mut selected = BTreeMap::new();
-        while let Some(key) = all.next_key_seed(OneOf(self.0))? {
-            let value: &RawValue = all.next_value()?;
-            if !value.get().starts_with('"') {
-                return Err(A::Error::custom("an annotation must be a string"));
-            }
-            if let Some(key) = key {
-                // Empty, if it contains an invalid escape, or is longer than any that the webhook writes. An escape
-                // has up to six bytes for one.
-                let short = Some(value.get()).filter(|text| text.len() <= 6 * MAX_TEXT_LEN + 2);
-                let value: Option<String> = short.and_then(|text| serde_json::from_str(text).ok());
-                let value = value.filter(|value| value.len() <= MAX_TEXT_LEN);
-                let value = value.unwrap_or_default();
-                // The last of several values of a key counts, as in the API server.
-                selected.insert(key.to_owned(), value);
-            }
-        }
-        Ok(selected)
-    }
-}
-
-/// A key, if it is one of these. Others are not copied.
-struct OneOf<'k>(&'k [&'k str]);
-
-impl<'de, 'k> DeserializeSeed<'de> for OneOf<'k> {
-    type Value = Option<&'k str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
-        reader.deserialize_str(self)
-    }
-}
-
-impl<'k> Visitor<'_> for OneOf<'k> {
-    type Value = Option<&'k str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().copied().find(|wanted| *wanted == key))
-    }
 }
 
 impl Object<'_> {
@@ -386,17 +452,36 @@ impl Object<'_> {
         }
     }
 
-    /// The annotations with these keys; `None` if the object has no annotations at all.
+    /// The annotations with these keys; `None` if the object has no annotations at all. The others are skipped: a review
+    /// may have hundreds of thousands, and a map of them takes ten times the memory of their text.
     ///
     /// # Errors
     /// When the annotations are not an object of strings, which the API server never sends.
-    pub fn annotations(&self, keys: &[&str]) -> Read<Option<BTreeMap<String, String>>> {
+    pub fn annotations(
+        &self,
+        keys: &[&str],
+    ) -> Result<Option<BTreeMap<String, String>>, &'static str> {
         let text = self.metadata.as_ref().and_then(|m| m.annotations);
-        text.map(|text| {
-            let mut reader = serde_json::Deserializer::from_str(text.get());
-            Selected(keys).deserialize(&mut reader)
-        })
-        .transpose()
+        let Some(text) = text else {
+            return Ok(None);
+        };
+        let mut selected = BTreeMap::new();
+        let mut read_one = |key: Cow<'_, str>, reader: &mut Reader<'_>| {
+            let value = reader.raw().filter(|text| text.starts_with('"'))?;
+            if keys.contains(&&*key) {
+                // Empty, if it contains an invalid escape, or is longer than any that the webhook writes. An escape
+                // has up to six bytes for one.
+                let short = Some(value).filter(|text| text.len() <= 6 * MAX_TEXT_LEN + 2);
+                let value: Option<String> = short.and_then(|text| serde_json::from_str(text).ok());
+                let value = value.filter(|value| value.len() <= MAX_TEXT_LEN);
+                // The last of several values of a key counts, as in the API server.
+                selected.insert(key.into_owned(), value.unwrap_or_default());
+            }
+            Some(())
+        };
+        Reader::whole(text, |reader| reader.members(&mut read_one))
+            .ok_or("an annotation must be a string")?;
+        Ok(Some(selected))
     }
 }
 
@@ -548,6 +633,120 @@ impl Response {
             api_version: API_VERSION,
             kind: KIND,
             response: self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u-1",
+        "kind": {"group": "g", "version": "v1", "kind": "K"}, "name": "x", "namespace": "n", "operation": "UPDATE",
+        "subResource": "", "userInfo": {"username": "a\"b", "groups": ["c"]}, "dryRun": false, "options": null,
+        "object": {"metadata": {"name": "x", "generateName": "y", "annotations": {"a": "1", "b": "2\n"}, "labels": {"a": "b"},
+            "creationTimestamp": "2026-11-20T10:12:00Z"}, "spec": {"image": "i", "list": [1, 2.5]}, "status": {"a": 1}},
+        "oldObject": {"metadata": {"generateName": "x-"}, "spec": null, "status": null}}}"#;
+
+    #[test]
+    fn a_review_that_is_read_quickly_is_the_one_that_serde_reads() {
+        let words = [
+            "{}",
+            "[]",
+            "null",
+            "true",
+            "7",
+            "1e9",
+            "\"\"",
+            "\"uid\"",
+            "\"kind\"",
+            "\"object\":",
+            "\"spec\":",
+            "\"name\":",
+            "\"annotations\":",
+            "\"dryRun\":",
+            ",",
+            ":",
+            "{",
+            "}",
+            "\\u0061",
+            "\\ud800",
+            "é",
+            "\"2026-11-20T10:12:00+02:00\"",
+        ];
+        let mut random = fastrand::Rng::with_seed(38);
+        let tokens = |text: &str| -> Vec<usize> {
+            let ends = |(at, c): (usize, char)| "{}[]:,\"".contains(c).then_some(at);
+            text.char_indices().filter_map(ends).collect()
+        };
+        let mut read_quickly = 0;
+        for _ in 0..30_000 {
+            let mut text = REVIEW.to_owned();
+            for _ in 0..random.usize(..3) {
+                let places = tokens(&text);
+                let from = random.usize(..places.len() - 1);
+                let to = (from + random.usize(..3)).min(places.len() - 1);
+                text.replace_range(places[from]..places[to], words[random.usize(..words.len())]);
+            }
+            let Some(quick) = Review::quickly(&text) else {
+                continue;
+            };
+            read_quickly += 1;
+            let slow: Review<'_, &RawValue> = super::read(StrRead::new(&text)).unwrap();
+            let slow = slow.map(|object| {
+                let object: Read<Object<'_>> = super::read(StrRead::new(object.get()));
+                object.unwrap()
+            });
+            assert_eq!(format!("{quick:?}"), format!("{slow:?}"), "{text}");
+        }
+        assert!(read_quickly > 5_000, "{read_quickly}");
+        let review = format!("{:?}", Review::quickly(REVIEW).unwrap());
+        let nothing = ["None", "\"\""].map(|nothing| review.matches(nothing).count());
+        // Only oldObject leaves out fields, subResource is empty, and its object has no annotations.
+        assert_eq!(nothing, [4, 2], "every field has a value: {review}");
+    }
+
+    #[test]
+    fn annotations_are_found_whatever_they_are_made_of() {
+        let found = |annotations: &str| {
+            let object = format!(r#"{{"metadata": {{"annotations": {annotations}}}}}"#);
+            let object: Object<'_> = super::read(StrRead::new(&object)).unwrap();
+            let found = object.annotations(&["a", "b"]);
+            found.map(|found| {
+                found.map(|all| {
+                    all.into_iter()
+                        .map(|(k, v)| k + "=" + &v)
+                        .collect::<Vec<_>>()
+                })
+            })
+        };
+        let some = |all: &[&str]| Ok(Some(all.iter().map(ToString::to_string).collect()));
+        assert_eq!(found("null"), Ok(None));
+        assert_eq!(found("{}"), some(&[]));
+        assert_eq!(found(r#"{"a": "1", "c": "2", "a": "3"}"#), some(&["a=3"]));
+        assert_eq!(
+            found(r#"{"\u0061": "\ud83d\ude00", "c": "\ud55c"}"#),
+            some(&["a=\u{1f600}"])
+        );
+        // Half a character is none.
+        assert_eq!(found(r#"{"a": "\ud83d", "c": "\ud83d"}"#), some(&["a="]));
+        assert_eq!(
+            found(&format!(
+                r#"{{"a": "{}", "b": "1"}}"#,
+                "x".repeat(MAX_TEXT_LEN + 1)
+            )),
+            some(&["a=", "b=1"])
+        );
+        for bad in [
+            "7",
+            "[]",
+            r#""a""#,
+            r#"{"a": 7}"#,
+            r#"{"c": null}"#,
+            r#"{"c": ["d"]}"#,
+        ] {
+            assert!(found(bad).is_err(), "{bad}");
         }
     }
 }

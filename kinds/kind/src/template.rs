@@ -6,15 +6,17 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::image;
 use admission_rules::faults::Fault;
+use admission_rules::json::Reader;
 use admission_rules::names::is_label;
 use admission_rules::rules::Findings;
 use admission_rules::text::cut;
@@ -97,119 +99,68 @@ impl PodTemplate {
 /// long template is elsewhere, such as in `env`: that is parsed, as malformed JSON is an error, but not kept.
 ///
 /// # Errors
-/// Those of reading the whole, and where [`serde_json`] reads an object as something else.
+/// Those of reading the whole, and where a [`Reader`] says that a text is unusual.
 pub fn for_rules<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PodTemplate>, D::Error> {
-    let template = Part::Template.deserialize(reader)?;
-    Ok((!template.is_null()).then_some(PodTemplate(template)))
+    let read = |text: &RawValue| {
+        let template = Reader::whole(text.get(), |reader| {
+            let template = Part::Template.read(reader)?;
+            reader.is_usual().then_some(PodTemplate(template))
+        });
+        template.ok_or_else(|| D::Error::custom("an unusual template"))
+    };
+    let text = Option::<&RawValue>::deserialize(reader)?;
+    text.map(read).transpose()
 }
 
 /// The members of a container that [`for_rules`] keeps.
 const READ: [&str; 3] = ["name", "image", "ports"];
-/// The key of an object that [`serde_json`] replaces by what the text of its value says, once its feature `raw_value` is on.
-const RAW: &str = "$serde_json::private::RawValue";
 
-/// A part of a template: what is kept of it.
+/// A part of a template.
 #[derive(Clone, Copy)]
 enum Part {
     Template,
     Spec,
     Containers,
     Container,
+    /// One that is kept as it is.
     Whole,
-    Nothing,
 }
 
 impl Part {
-    fn member(self, key: &str) -> Self {
-        match self {
-            Self::Template if key == "spec" => Self::Spec,
-            Self::Spec if [false, true].map(list_of).contains(&key) => Self::Containers,
-            Self::Container if !READ.contains(&key) => Self::Nothing,
-            _ => Self::Whole,
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Part {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        match self {
-            Self::Whole => Value::deserialize(reader),
-            _ => reader.deserialize_any(self),
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for Part {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any valid JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        match self {
-            // It may be a key.
-            Self::Nothing if value == RAW => Err(E::custom(RAW)),
-            Self::Nothing => Ok(Value::Null),
-            _ => Ok(value.into()),
-        }
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        if matches!(self, Self::Nothing) {
-            while items.next_element_seed(self)?.is_some() {}
-            return Ok(Value::Null);
-        }
-        let item = match self {
-            Self::Containers => Self::Container,
-            _ => Self::Whole,
-        };
-        let mut kept = Vec::new();
-        while let Some(value) = items.next_element_seed(item)? {
-            kept.push(value);
-        }
-        Ok(kept.into())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut kept = Map::new();
-        if matches!(self, Self::Nothing) {
-            while members.next_entry_seed(self, self)?.is_some() {}
-            return Ok(Value::Null);
-        }
-        while let Some(key) = members.next_key::<String>()? {
-            if key == RAW {
-                return Err(A::Error::custom(RAW));
+    /// Reads the part without what is not kept of it.
+    fn read(self, reader: &mut Reader<'_>) -> Option<Value> {
+        match (self, reader.peek()?) {
+            (Self::Containers, b'[') => {
+                let mut kept = Vec::new();
+                reader.list(|reader| {
+                    kept.push(Self::Container.read(reader)?);
+                    Some(())
+                })?;
+                Some(kept.into())
             }
-            let part = self.member(&key);
-            let value = members.next_value_seed(part)?;
-            if !matches!(part, Self::Nothing) {
-                kept.insert(key, value);
+            (Self::Template | Self::Spec | Self::Container, b'{') => {
+                let mut kept = Map::new();
+                reader.members(|key, reader| {
+                    if let Some(part) = self.member(&key) {
+                        kept.insert(key.into_owned(), part.read(reader)?);
+                        return Some(());
+                    }
+                    reader.raw().map(drop)
+                })?;
+                Some(kept.into())
             }
+            _ => serde_json::from_str(reader.raw()?).ok(),
         }
-        Ok(kept.into())
+    }
+
+    /// What that member of it is; None if it is not kept.
+    fn member(self, key: &str) -> Option<Self> {
+        match self {
+            Self::Template if key == "spec" => Some(Self::Spec),
+            Self::Spec if [false, true].map(list_of).contains(&key) => Some(Self::Containers),
+            Self::Container if !READ.contains(&key) => None,
+            _ => Some(Self::Whole),
+        }
     }
 }
 
