@@ -117,6 +117,11 @@ impl Measurement {
     }
 }
 
+/// Whether that is measured, of which `only` some things are; everything when empty.
+fn is_wanted(only: &[Measurement], measurement: Measurement) -> bool {
+    only.is_empty() || only.contains(&measurement)
+}
+
 impl Part {
     /// Its name in files.
     fn name(self) -> &'static str {

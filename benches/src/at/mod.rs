@@ -12,9 +12,11 @@ mod writes;
 
 use anyhow::{Context as _, Result};
 
+pub(crate) use writes::at;
+
 use crate::operator::Operator;
 use crate::table::{Column, Figures, Round};
-use crate::{Measurement, in_rounds};
+use crate::{Measurement, in_rounds, is_wanted};
 
 /// This operator.
 const OURS: &str = "my-operator";
@@ -59,12 +61,6 @@ fn operator(column: &str) -> Option<Operator> {
     }
 }
 
-impl Plan {
-    fn has(&self, measurement: Measurement) -> bool {
-        self.only.is_empty() || self.only.contains(&measurement)
-    }
-}
-
 /// Measures in that many rounds.
 pub(crate) fn bench(plan: &Plan) -> Result<Vec<Round>> {
     in_rounds(plan.rounds, async |round| measure(plan, round).await)
@@ -77,24 +73,24 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
         let operator = operator(name);
         let progress = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
         let failed = |what: &str| format!("{what}, {name}");
-        if plan.has(Measurement::Burst) {
+        if is_wanted(&plan.only, Measurement::Burst) {
             progress("burst");
             let measured = burst::measure(name, plan.due, &mut figures).await;
             measured.with_context(|| failed("burst"))?;
         }
-        if name == OURS && plan.has(Measurement::Beside) && round == 1 {
+        if name == OURS && is_wanted(&plan.only, Measurement::Beside) && round == 1 {
             progress("beside calls that hang");
             let measured = beside::measure(plan.due, plan.hanging, &mut figures).await;
             measured.with_context(|| failed("beside calls that hang"))?;
         }
         if let Some(operator) = operator.filter(|_| name != PEER_10) {
-            if plan.has(Measurement::Idle) && round == 1 {
+            if is_wanted(&plan.only, Measurement::Idle) && round == 1 {
                 progress("waiting");
                 let measured =
                     idle::measure(operator, plan.pending, plan.idle_seconds, &mut figures).await;
                 measured.with_context(|| failed("waiting"))?;
             }
-            if plan.has(Measurement::Late) {
+            if is_wanted(&plan.only, Measurement::Late) {
                 progress("lateness");
                 let measured = late::measure(operator, plan.single, &mut figures).await;
                 measured.with_context(|| failed("lateness"))?;

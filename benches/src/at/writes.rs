@@ -16,6 +16,19 @@ fn ats(namespace: &str) -> String {
     format!("/apis/cnat.programming-kubernetes.info/v1alpha1/namespaces/{namespace}/ats")
 }
 
+/// An At that is due then.
+pub(crate) fn at(namespace: &str, name: &str, due: DateTime<Utc>) -> Value {
+    json!({
+        "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
+        "kind": "At",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "schedule": due.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
+            "command": "echo YAY",
+        },
+    })
+}
+
 /// A plane for that many pods at a time; with none, nothing runs but the API server and its store.
 pub(super) async fn plane(pods: usize) -> Result<Plane> {
     let plane = Plane::start(pods.div_ceil(250), &[JOB_SYNCS]).await?;
@@ -35,16 +48,7 @@ impl Plane {
         name: &str,
         due: DateTime<Utc>,
     ) -> Result<Stored> {
-        let at = json!({
-            "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
-            "kind": "At",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {
-                "schedule": due.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
-                "command": "echo YAY",
-            },
-        });
-        self.post(&ats(namespace), &at).await
+        self.post(&ats(namespace), &at(namespace, name, due)).await
     }
 
     /// Creates that many Ats which are due then.

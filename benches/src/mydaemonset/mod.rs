@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 
 use crate::operator::Operator;
 use crate::table::{Column, Figures, Round};
-use crate::{Measurement, in_rounds};
+use crate::{Measurement, in_rounds, is_wanted};
 
 /// This operator.
 const OURS: &str = "my-operator";
@@ -64,12 +64,6 @@ pub(crate) struct Plan {
     pub(crate) only: Vec<Measurement>,
 }
 
-impl Plan {
-    fn has(&self, measurement: Measurement) -> bool {
-        self.only.is_empty() || self.only.contains(&measurement)
-    }
-}
-
 /// Measures in that many rounds.
 pub(crate) fn bench(plan: &Plan) -> Result<Vec<Round>> {
     in_rounds(plan.rounds, async |round| measure(plan, round).await)
@@ -81,24 +75,24 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
         let mut figures = Figures::default();
         let progress = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
         let failed = |what: &str| format!("{what}, {name}");
-        if plan.has(Measurement::Rollout) {
+        if is_wanted(&plan.only, Measurement::Rollout) {
             progress("roll-out");
             let measured = rollout::measure(name, plan, &mut figures).await;
             measured.with_context(|| failed("roll-out"))?;
         }
         if let Some(operator) = operator(name).filter(|_| name != PEER_32 && round == 1) {
-            if plan.has(Measurement::Memory) {
+            if is_wanted(&plan.only, Measurement::Memory) {
                 progress("memory");
                 let measured = memory::measure(operator, plan, &mut figures).await;
                 measured.with_context(|| failed("memory"))?;
             }
-            if plan.has(Measurement::Rest) {
+            if is_wanted(&plan.only, Measurement::Rest) {
                 progress("rest");
                 let measured = rest::measure(operator, plan, &mut figures).await;
                 measured.with_context(|| failed("rest"))?;
             }
         }
-        if plan.has(Measurement::View) && name == OURS && round == 1 {
+        if is_wanted(&plan.only, Measurement::View) && name == OURS && round == 1 {
             progress("view");
             let measured = view::measure(plan, &mut figures).await;
             measured.with_context(|| failed("view"))?;

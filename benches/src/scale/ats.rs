@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::plane::{Plane, failed};
 use super::work::{Work, rest, settle};
+use crate::at::at;
 use crate::operator::{Operator, Page, Running};
 use crate::plane::TIMEOUT;
 use crate::table::{Aim, Figures};
@@ -120,18 +121,6 @@ fn namespace(number: usize) -> String {
 
 fn name(number: usize) -> String {
     format!("at-{number:07}")
-}
-
-fn at(namespace: &str, name: &str, due: DateTime<Utc>) -> Value {
-    json!({
-        "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
-        "kind": "At",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "schedule": due.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
-            "command": "echo YAY",
-        },
-    })
 }
 
 impl Plane {

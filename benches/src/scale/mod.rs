@@ -15,7 +15,7 @@ mod work;
 use anyhow::{Context as _, Result};
 
 use crate::table::{Aim, Column, Figures, Round};
-use crate::{Measurement, in_rounds};
+use crate::{Measurement, in_rounds, is_wanted};
 
 /// The columns, and what part of the objects each has.
 const COLUMNS: [(&str, usize); 4] = [
@@ -50,12 +50,6 @@ pub(crate) struct Plan {
     pub(crate) only: Vec<Measurement>,
 }
 
-impl Plan {
-    fn has(&self, measurement: Measurement) -> bool {
-        self.only.is_empty() || self.only.contains(&measurement)
-    }
-}
-
 /// Measures in that many rounds.
 pub(crate) fn bench(plan: &Plan) -> Result<Vec<Round>> {
     in_rounds(plan.rounds, async |round| measure(plan, round).await)
@@ -67,14 +61,14 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
     for (column, part) in COLUMNS.into_iter().rev() {
         let mut figures = Figures::default();
         let ats = plan.ats / part;
-        if ats >= MIN_ATS && plan.has(Measurement::Ats) {
+        if ats >= MIN_ATS && is_wanted(&plan.only, Measurement::Ats) {
             eprintln!("round {round} of {}: {ats} Ats", plan.rounds);
             let flat = [MIN_ATS, MIN_ATS_IN_MEMORY].map(|least| flat(plan.ats, least));
             let measured = ats::measure(ats, plan.rest_seconds, flat, &mut figures).await;
             measured.with_context(|| format!("{ats} Ats"))?;
         }
         let nodes = plan.nodes / part;
-        if nodes >= MIN_NODES && plan.has(Measurement::Sets) {
+        if nodes >= MIN_NODES && is_wanted(&plan.only, Measurement::Sets) {
             eprintln!("round {round} of {}: {nodes} nodes", plan.rounds);
             let flat = flat(plan.nodes, MIN_NODES);
             let measured = sets::measure(nodes, plan.rest_seconds, flat, &mut figures).await;
