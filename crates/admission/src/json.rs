@@ -156,13 +156,14 @@ impl<'a> Reader<'a> {
     fn escape(&mut self) -> Option<()> {
         self.at += match self.text.as_bytes().get(self.at + 1)? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
-            b'u' if matches!(self.unit(self.at)?, 0xd800..=0xdfff) => {
-                let is_pair = matches!(self.unit(self.at)?, ..0xdc00)
-                    && matches!(self.unit(self.at + 6), Some(0xdc00..=0xdfff));
-                self.is_usual &= is_pair;
-                if is_pair { 12 } else { 6 }
-            }
-            b'u' => 6,
+            b'u' => match self.unit(self.at)? {
+                0xd800..0xdc00 if matches!(self.unit(self.at + 6), Some(0xdc00..=0xdfff)) => 12,
+                0xd800..=0xdfff => {
+                    self.is_usual = false;
+                    6
+                }
+                _ => 6,
+            },
             _ => return None,
         };
         Some(())
