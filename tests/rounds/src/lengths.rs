@@ -16,15 +16,6 @@ macro_rules! lengths {
     };
 }
 
-/// A length for CI, and a shorter one for a user, to whom most of a long test says little.
-fn ci<T>(there: T, elsewhere: T) -> T {
-    if std::env::var_os("CI").is_some_and(|value| value == "true") {
-        there
-    } else {
-        elsewhere
-    }
-}
-
 /// As many rounds as there are.
 const ALL: Budget = budget(0, usize::MAX);
 
@@ -48,12 +39,11 @@ lengths! {
     /// `admit`: files of each kind that are judged.
     documents: u32 = 100, 2_000;
     /// `tests/offline/sweep`: runs of each kind with a fault at a call. MyDaemonSet has some 90,000 of them.
-    swept_faults: Budget = ci(budget(8, 400), budget(0, 100)), ALL;
-    /// The same of At, which has 19,000: that a command runs once is the promise that matters most, so CI tries most of
-    /// them each time.
-    swept_faults_of_at: Budget = ci(budget(100, 1_500), budget(0, 1_500)), ALL;
-    /// `tests/offline/sweep`: mutants of each kind.
-    tried_mutants: usize = ci(usize::MAX, 4), usize::MAX;
+    swept_faults: Budget = budget(0, 100), ALL;
+    /// The same of At, which has 19,000: that a command runs once is the promise that matters most.
+    swept_faults_of_at: Budget = budget(0, 1_500), ALL;
+    /// `tests/offline/sweep` and the model of roll-outs: mutants of each kind.
+    tried_mutants: usize = 4, usize::MAX;
     /// `tests/offline/sweep`: runs of each kind with several faults at random.
     random_faults: u64 = 200, 10_000;
     /// The same of the kinds that own a child, and of Count.
@@ -85,25 +75,25 @@ lengths! {
 // On a control plane (`make test`): seconds and rounds.
 lengths! {
     /// `disruption::killed`: an operator of Ats is killed at random.
-    kills: Budget = ci(budget(15, 8), budget(6, 4)), budget(300, 140);
+    kills: Budget = budget(6, 4), budget(300, 140);
     /// `disruption::killed`: Ats that become due meanwhile, four at a time.
-    kills_ats: usize = ci(40, 16), 200;
+    kills_ats: usize = 16, 200;
     /// `disruption::killed`: further Ats whose pods are deleted at random.
     kills_spoiled_ats: usize = 12, 40;
     /// `sweep`: runs of an At, each with another fault at another call.
-    faults_on_a_real_api_server: usize = ci(40, 16), usize::MAX;
+    faults_on_a_real_api_server: usize = 16, usize::MAX;
     /// `disruption::kinds`: kills while the objects are changed. Each kind adds one at its deletion.
-    kinds_kills: usize = ci(4, 2), 15;
+    kinds_kills: usize = 2, 15;
     /// `disruption::rollouts::killed`: one operator at a time is killed during roll-outs.
-    rollouts_killed: Budget = ci(budget(8, 6), budget(4, 3)), budget(150, 100);
+    rollouts_killed: Budget = budget(4, 3), budget(150, 100);
     /// `disruption::rollouts::killed`: the same, with two operators at a time in some of the rounds.
-    rollouts_two_operators: Budget = ci(budget(8, 4), budget(4, 2)), budget(60, 24);
+    rollouts_two_operators: Budget = budget(4, 2), budget(60, 24);
     /// `kubectl::terminal`: nodes of the largest view, more than a page of a list.
-    nodes_of_a_view: usize = ci(2_000, 1_200), 2_000;
+    nodes_of_a_view: usize = 1_200, 2_000;
     /// `disruption::rollouts::migrated`: migrations there and back, four at a time.
     migrations: u64 = 1, 20;
     /// `disruption::rollouts::disturbed`: objects that are rolled out side by side.
-    disturbed_fleets: usize = ci(5, 3), 20;
+    disturbed_fleets: usize = 3, 20;
     /// `disruption::rollouts::disturbed`: roll-outs of each of them, one after the other.
     disturbed_roll_outs: Budget = budget(6, 1), budget(30, 5);
     /// `disruption::rollouts::brown_out`: roll-outs side by side, each with a limit and delays of its own.
@@ -123,7 +113,7 @@ lengths! {
     /// `disruption::leader`: how late the answers of that API server are.
     slow_leader_lateness: Duration = Duration::from_secs(2), Duration::from_secs(5);
     /// `disruption::rotation`: how long certificates are replaced under load, in each of the two tests.
-    rotation: Duration = ci(Duration::from_secs(24), Duration::from_secs(14)), Duration::from_secs(150);
+    rotation: Duration = Duration::from_secs(14), Duration::from_secs(150);
     /// `disruption::rotation`: how often the authority changes at least meanwhile.
     rotation_changes: usize = 1, 4;
     /// `disruption::certificates`: how often files with a certificate are replaced under load.

@@ -196,10 +196,12 @@ async fn a_joining_node_whose_pods_fail_stops_nothing() {
         .until("the first node", |s| s.serving("b:1").len() == 1)
         .await;
     place.apply(&touchy(&place, "b:1", &pending())).await;
-    let sight = place
+    place
         .until("the second node", |s| s.of_image("b:1") == 3)
         .await;
-    assert_eq!(sight.condition("Progressing"), "True/RollingOut", "{sight}");
+    place
+        .until_condition("Progressing", "True/RollingOut")
+        .await;
     place.apply(&place.plain("a:2")).await;
     place.served("a:2", &place.nodes(3)).await;
 }

@@ -1535,10 +1535,14 @@ fn whatever_happens_the_limits_hold_and_the_cluster_converges() {
     parallel_cases(lengths::rollout_model(), |seed| run(seed, true, true));
 }
 
+/// A decision with a bug is caught, or the model would prove nothing. In the ordinary length, a sample of the bugs.
 #[test]
 fn every_mutant_is_caught() {
-    let first = seed("the histories of every mutant") >> 16;
-    for mutant in MUTANTS {
+    let first = seed("these mutants, and their histories") >> 16;
+    let mut tried = MUTANTS.to_vec();
+    fastrand::Rng::with_seed(first).shuffle(&mut tried);
+    tried.truncate(lengths::tried_mutants());
+    for mutant in tried {
         let mut seeds = first..first + 3_000;
         let is_caught = |seed: &u64| {
             let run = |mutant| run(*seed, mutant, true, true);
