@@ -8,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use my_operator_kind::schema;
 use my_operator_kind::template::PodTemplate;
@@ -15,6 +16,7 @@ use wall_clock_controller::reconcile::condition::{self, Condition};
 use wall_clock_controller::reconcile::raw;
 
 /// What is to run, when, and how.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "cnat.programming-kubernetes.info",
@@ -104,46 +106,37 @@ pub struct AtSpec {
     /// 999999 and UNIT second, minute, hour, day or week (or a plural). Relative ones count from the creation, or
     /// from the update that last changed this text. An instant in the past means at once. Required. Immutable once
     /// started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
 
     /// The command, one argument of the shell, exactly as written: Kubernetes expands no $(NAME) in it. At most 32768
     /// bytes. Required. Immutable once started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 
     /// Image of the container; it must have the shell. One given to the container `at` of the template wins. Default:
     /// bash:5.3. Immutable once started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 
     /// Program and arguments before the command, 1 to 8 items, such as sh and -c. Default: bash and -c. Immutable
     /// once started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<Vec<String>>,
 
     /// A pod template for everything else. The command runs in its container `at`, which is added if missing. Not
     /// allowed: command and args of that container, nodeName, a restartPolicy other than Never (except of sidecars),
     /// and what the operator sets. Default: none. Immutable once started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
 
     /// Whether the start is held back. No effect once started. Default: false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
     /// Seconds after the instant in which the pod may be released to start, 0 or more; later, the result is Missed. A
     /// released pod may still wait for a node or an image. Default: no limit; 3600 with ttlSecondsAfterFinished.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starting_deadline_seconds: Option<i64>,
 
     /// Seconds that the pod may run before it is ended, as Failed with reason DeadlineExceeded. 1 or more. Default:
     /// no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_deadline_seconds: Option<i64>,
 
     /// Seconds after its end until the object is deleted, with its pod and logs. 0 or more. Default: kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i64>,
 }
 
@@ -174,82 +167,65 @@ pub enum Ending {
 }
 
 /// What became of the command, as the operator saw it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AtStatus {
     /// Where the object is in its life: PENDING (not started), RUNNING (started, never to be
     /// started again) or DONE (over; see result).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
     /// The metadata.generation that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// The instant of spec.schedule, in UTC.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_time: Option<DateTime<Utc>>,
 
     /// Name of the pod that runs the command.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
 
     /// UID of the one pod that may run the command; no other is ever released.
-    #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "podUID")]
     pub pod_uid: Option<String>,
 
     /// UID of a pod that is deleted without having run.
-    #[serde(
-        default,
-        rename = "discardedPodUID",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "discardedPodUID")]
     pub discarded_pod_uid: Option<String>,
 
     /// The metadata.generation whose pod passed a dry run before it was due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run_generation: Option<i64>,
 
     /// When the pod was first seen without the operator's gate, released to run; it may still wait for a node or an
     /// image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
 
     /// When it was over: the end of the container, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<DateTime<Utc>>,
 
     /// Milliseconds from scheduledTime to startTime.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness_milliseconds: Option<i64>,
 
     /// latenessMilliseconds as text, such as 1.2s or 3m5s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<String>,
 
     /// How it ended: Succeeded, Failed, Missed (not started, since it was too late) or Unknown (the
     /// pod was gone before its end was seen). Absent before the phase is DONE.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Ending>,
 
     /// Exit code of the command, if it ran to an end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 
     /// Number of the signal that ended the command, by the container runtime or by an exit code of 128 + N.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
 
     /// Why it ended, in a word: Completed, Error, OOMKilled, DeadlineExceeded, Evicted, StartingDeadlineExceeded,
     /// NeverStarted, PodLost, or the kubelet's. Before that, what it waits for: NameConflict, PodRefused,
     /// CreateFailed, PodTerminating, PodAltered, ReleaseRefused, ReleaseFailed, DeleteRefused, Unschedulable,
     /// ImagePullBackOff, NodeNotReady.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
     /// What the command wrote to /dev/termination-log, or if it failed without, the end of its output; else why it
     /// ended or what it waits for. At most 1024 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
     /// Accepted: the spec is valid. PodAccepted, only while False: a dry run of its pod was refused. Started: the pod

@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use admission_rules::review::object_or_null;
 use my_operator_kind::schema;
@@ -21,6 +22,7 @@ use wall_clock_controller::reconcile::condition::Condition;
 use wall_clock_controller::reconcile::raw;
 
 /// What one pod on every eligible node looks like, and how a change of it is rolled out.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "apps.zhongmingmao.io",
@@ -93,50 +95,39 @@ use wall_clock_controller::reconcile::raw;
 pub struct MyDaemonSetSpec {
     /// Image of the container `app`, such as nginx:1.29. Required unless that container of the template has one,
     /// which then wins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// A pod template; a container `app` is added if it has none. Not allowed: nodeName, owner references,
     /// resourceClaims, schedulingGates, activeDeadlineSeconds, a restartPolicy other than Always, and what the
     /// operator sets. Default: one container `app` with spec.image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
     /// How a change reaches the nodes. Default: RollingUpdate, one node at a time.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "object_or_null"
-    )]
+    #[serde(default, deserialize_with = "object_or_null")]
     pub update_strategy: Option<UpdateStrategy>,
     /// Seconds for which a new pod must have been ready to count as available, 0 or more. Default: 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
     /// Seconds in which a new pod must become available, or its node has failed; more than minReadySeconds. As long,
     /// the limits wait for a node that was unavailable before. Default: 600 more than minReadySeconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i32>,
     /// How many unused revisions are kept, 1 to 100. Default: 10.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
 }
 
 /// How a change reaches the nodes.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateStrategy {
     /// RollingUpdate: the operator replaces pods. OnDelete: a node gets the newest revision when its pod is deleted.
     /// Default: RollingUpdate.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub type_: Option<String>,
     /// Limits of a roll-out; no effect under OnDelete.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "object_or_null"
-    )]
+    #[serde(default, deserialize_with = "object_or_null")]
     pub rolling_update: Option<RollingUpdate>,
 }
 
 /// The limits of a roll-out.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
@@ -144,161 +135,128 @@ pub struct RollingUpdate {
     /// rounded up, "0%" to "100%". Not counted: nodes in maintenance, NotReady for longer than
     /// --node-not-ready-grace, or, after progressDeadlineSeconds, unavailable since before the roll-out. 0 only with
     /// maxSurge. Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "int_or_percent")]
     pub max_unavailable: Option<IntOrString>,
     /// On how many nodes the new pod may start before the old one is deleted, as a number or a percentage. Not with
     /// host ports. Default: 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "int_or_percent")]
     pub max_surge: Option<IntOrString>,
     /// How many nodes keep their revision, 0 or more: of those without the newest, the last by name, byte by byte
     /// (node-10 before node-2). Default: 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
     /// Whether the roll-out stands still; missing pods are created all the same. Default: false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     /// When the roll-out stops by itself because the new revision fails.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "object_or_null"
-    )]
+    #[serde(default, deserialize_with = "object_or_null")]
     pub auto_pause: Option<AutoPause>,
     /// Nodes that get a new revision before all others. {} means one node for ten minutes. Default: none.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "object_or_null"
-    )]
+    #[serde(default, deserialize_with = "object_or_null")]
     pub canary: Option<Canary>,
     /// A node label, such as topology.kubernetes.io/zone. A new revision reaches the nodes of one value after those
     /// of another, and those without the label last. An undo goes everywhere at once. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_key: Option<String>,
     /// Values of topologyKey that come first, in this order, at most 100; others follow by name. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<String>>,
     /// What follows when the roll-out stops by itself. Pause: it waits for a user. Undo: the pods go back to the last
     /// completed revision; the failed one is not tried again until the image or template changes, or it is resumed.
     /// Default: Pause.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<String>,
     /// When steps of a roll-out may begin, at most 10 windows. Outside, nodes keep their revision, as while paused;
     /// an onFailure Undo does not wait. Default: none, at any time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<Vec<Window>>,
 }
 
 /// When a roll-out stops by itself. A node fails if it had an available pod of an older revision, and the pod of the
 /// new revision that replaced it crashes, cannot be pulled for a minute, cannot be configured, or is not available after
 /// progressDeadlineSeconds; or if the node goes NotReady for 15 seconds.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoPause {
     /// Whether it stops at all. Default: true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// How many failed nodes stop it, 1 or more. Default: as maxUnavailable, at least 1; 1 during a canary; fewer if
     /// the present domain (topologyKey) waits for nothing else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<i32>,
     /// Seconds after a pod's creation in which a crash, or its node going NotReady, counts, 1 or more. Default: 600.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_seconds: Option<i32>,
 }
 
 /// Which nodes get a new revision first, and when the others follow. Nodes that join meanwhile get the older revision. The
 /// revisions of the last two roll-outs that were completed (status.completeRevisions) need no canary: an undo goes to all
 /// nodes.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Canary {
     /// How many: a number, 1 or more, or a percentage of the nodes, rounded up, "1%" to "100%". They are spread over
     /// the zones (topology.kubernetes.io/zone). Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "int_or_percent")]
     pub nodes: Option<IntOrString>,
     /// Only nodes with all these labels. If there is none, the roll-out waits for approval. Default: any node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Seconds for which the revision must be available on all of them without a container restart, 0 to 2592000 (30
     /// days). Default: 600.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soak_seconds: Option<i32>,
     /// Automatic: the others follow after the soak. Manual: after an approval (kubectl mydaemonset approve), which
     /// ends the canary at once under Automatic, too. Default: Automatic.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promote: Option<String>,
 }
 
 /// A time in which steps of a roll-out may begin. Windows that overlap are as one.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
     /// When it opens, as in a CronJob, such as 0 22 * * 1-5 or @daily, but no @every. At most 1024 bytes. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     /// For how long it stays open, such as 1h30m, 1m to 168h. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
     /// Time zone of the schedule and the dates, by its IANA name, such as Europe/Berlin. Default: Etc/UTC.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
     /// Days without this window, such as 2026-12-24, at most 100. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded_dates: Option<Vec<String>>,
 }
 
 /// What the operator saw last.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MyDaemonSetStatus {
     /// The metadata.generation that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The same as numberAvailable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
     /// Nodes that should have a pod. One that a new revision excludes counts while it has its pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_number_scheduled: Option<i32>,
     /// Of these, those that have one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_number_scheduled: Option<i32>,
     /// Nodes that have a pod and should have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_misscheduled: Option<i32>,
     /// Of desiredNumberScheduled, those with a ready pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_ready: Option<i32>,
     /// Of desiredNumberScheduled, those with a pod of the newest revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_number_scheduled: Option<i32>,
     /// Of desiredNumberScheduled, those with a pod that has been ready for minReadySeconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_available: Option<i32>,
     /// Of desiredNumberScheduled, those without an available pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_unavailable: Option<i32>,
     /// Revision of the last completed roll-out: the hash in its pods' label apps.zhongmingmao.io/revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
     /// Revisions of the last two completed roll-outs, the latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complete_revisions: Vec<String>,
     /// Revision of the present spec. If it differs from currentRevision, a roll-out is not complete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
     /// The updateRevision, from the end of its canary until its roll-out is complete or undone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted_revision: Option<String>,
     /// Nodes that have no available pod of the newest revision, or another one beside it, by what they wait for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingNodes>,
     /// The domain (topologyKey) whose nodes get the newest revision while those of later ones wait, such as zone b.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     /// The first 20 canaries, while the revision is tried on them or waits for its approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -310,15 +268,12 @@ pub struct MyDaemonSetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_revisions: Vec<String>,
     /// The annotation apps.zhongmingmao.io/freeze of the object, while it freezes: what the condition Frozen is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<String>,
     /// The same annotation of its namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_freeze: Option<String>,
     /// The conditions in a word, the first that is so: Invalid, AutoPaused, RolledBack, NoEligibleNodes, RollingBack,
     /// Migrating, Degraded, Frozen, Rolling 37%, Canary, WaitingForDeletion, Unavailable, or the reason of
     /// Progressing. Migrating is so while the annotation apps.zhongmingmao.io/migration is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may take down.
     /// Progressing: a roll-out is under way. Degraded: pods fail or are refused. Frozen: by a user. Only while True,

@@ -7,12 +7,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use my_operator_kind::schema;
 use wall_clock_controller::reconcile::condition::Condition;
 use wall_clock_controller::reconcile::raw;
 
 /// Which pods are counted, and how many there should be.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "demo.mark8s.io",
@@ -57,29 +59,25 @@ use wall_clock_controller::reconcile::raw;
 pub struct CountSpec {
     /// Label value of the pods that are counted: those with it in the label app or app.kubernetes.io/name, or both.
     /// Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
     /// How many of them should be ready, no more and no fewer, 0 to 2147483647. Ready are those that run, have the
     /// condition Ready, and are not being deleted. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<i64>,
 }
 
 /// What the operator saw last.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CountStatus {
     /// The metadata.generation that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// How many are ready, a second late. Absent while the spec is invalid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<i64>,
 
     /// Whether exactly spec.count are ready. False while the spec is invalid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
 
     /// Accepted: the spec is valid. Healthy: exactly spec.count pods are ready; else the reason is TooFewPods,

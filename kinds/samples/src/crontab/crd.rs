@@ -11,11 +11,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use my_operator_kind::schema;
 use wall_clock_controller::reconcile::condition::Condition;
 
 /// What runs, how often, and in how many pods.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "stable.example.com",
@@ -103,55 +105,45 @@ pub struct CronTabSpec {
     /// mon-fri; @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually; or @every 1h30m. If both days
     /// are restricted, either will do. At most 1024 bytes, no time zone, no seconds, no days that never come.
     /// Default: 5 0 * * *.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron_spec: Option<String>,
 
     /// Image of the container, such as busybox:1.37. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 
     /// Pods of each run, at a time and in all, 1 to 10; kubectl scale sets it too. A run that has begun keeps its
     /// number. Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: Option<i32>,
 
     /// Time zone of cronSpec, by its IANA name, such as Europe/Berlin. Default: Etc/UTC.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
 
     /// Whether no run is started; those that have begun go on. Default: false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
     /// Program and arguments, as in any container: $(NAME) stands for an environment variable. At most 256 items of
     /// at most 32768 bytes each. Default: the image's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
 }
 
 /// What is seen of the CronJob, and when it comes next.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CronTabStatus {
     /// The metadata.generation that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// Pods of the next run, as the CronJob says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 
     /// When the next run is due. Absent if none is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_schedule_time: Option<DateTime<Utc>>,
 
     /// When the last run that was started was due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_schedule_time: Option<DateTime<Utc>>,
 
     /// How many runs are going on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<i32>,
 
     /// Accepted: the spec is valid. Ready: the CronJob is as the spec says, and a next run is due. Degraded: the

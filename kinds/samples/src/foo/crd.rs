@@ -7,6 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use my_operator_kind::schema;
 use wall_clock_controller::reconcile::condition::Condition;
@@ -19,6 +20,7 @@ const APPROVAL: &str = "api-approved.kubernetes.io";
 const UNAPPROVED: &str = "unapproved, experimental-only: this is the kind of kubernetes/sample-controller, for trying out";
 
 /// Which Deployment is to be there, and how large.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "samplecontroller.k8s.io",
@@ -63,24 +65,21 @@ const UNAPPROVED: &str = "unapproved, experimental-only: this is the kind of kub
 pub struct FooSpec {
     /// Name of the Deployment, a DNS label of at most 63 characters. Required. If it changes, the old Deployment is
     /// deleted once the new one can be created; a Deployment that is not this Foo's is left alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment_name: Option<String>,
 
     /// Pods of the Deployment, 1 to 10. Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 }
 
 /// What the operator saw last.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FooStatus {
     /// The metadata.generation that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// Available pods of the Deployment, 0 without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
 
     /// Accepted: the spec is valid. Available: the Deployment has all its pods, and they are available. Degraded:

@@ -7,11 +7,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use my_operator_kind::schema;
 use wall_clock_controller::reconcile::condition::Condition;
 
 /// What is to run, and with what input.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "k8s.io",
@@ -83,21 +85,17 @@ use wall_clock_controller::reconcile::condition::Condition;
 pub struct FooBarSpec {
     /// Value of the environment variable FOO, exactly as written: no $(NAME) is expanded. At most 32768 bytes, no
     /// NUL. Default: empty.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foo: Option<String>,
 
     /// Value of the environment variable BARZ, by the rules of foo. It is text: quote "false" and "1" in YAML.
     /// Default: empty.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barz: Option<String>,
 
     /// The command, one argument of sh -c, exactly as written: Kubernetes expands no $(NAME) in it. At most 32768
     /// bytes, no NUL. Required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 
     /// Image of the container; it must have sh, and work without root. Default: bash:5.3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 }
 
@@ -122,29 +120,26 @@ impl Phase {
 }
 
 /// What became of the command, as the operator saw it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FooBarStatus {
     /// Where the run of this generation stands: Pending (not begun), Running, Succeeded (exit code
     /// 0) or Failed (any other end, also an end that was not seen).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
     /// The metadata.generation that this status is about. If it is behind the object's, the rest is of an earlier
     /// run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// Name of the Job: the object's, a hyphen, and the generation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_name: Option<String>,
 
     /// UID of the one Job that may run this generation; no other is created for it.
-    #[serde(default, rename = "jobUID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "jobUID")]
     pub job_uid: Option<String>,
 
     /// Exit code of the command, if its end was seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 
     /// Accepted: the spec is valid; if not, nothing runs, and phase, jobName and exitCode stay those of the run

@@ -10,11 +10,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use my_operator_kind::schema;
 use wall_clock_controller::reconcile::condition::Condition;
 
 /// How many memcached servers to run, and what they run.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "cache.example.com",
@@ -77,50 +79,41 @@ use wall_clock_controller::reconcile::condition::Condition;
 #[serde(rename_all = "camelCase")]
 pub struct MemcachedSpec {
     /// How many servers to run, 0 to 2147483647. Required. kubectl scale sets it too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub size: Option<i32>,
 
     /// Image of the servers; it must have memcached, which runs as user 1001. Default: memcached:1.4.36-alpine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
 
     /// MiB for the items of each server, 2 to 1048576. Default: 64; with the default image no limit, as it reads
     /// -m=64.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<i64>,
 }
 
 /// What the operator saw last.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemcachedStatus {
     /// The metadata.generation that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// Pods of the Deployment, those of an earlier spec included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 
     /// How many of them are ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
 
     /// How many of them are available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
 
     /// How many of them are of the present spec.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
 
     /// Labels of the pods as a selector, for a HorizontalPodAutoscaler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
 
     /// Names of the pods, sorted, without those that have ended or are being deleted; the first 1000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
 
     /// Accepted: the spec is valid. Available: as many servers are available as the Deployment promises. Progressing:
