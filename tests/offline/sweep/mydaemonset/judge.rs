@@ -116,7 +116,7 @@ fn knew<'a>(seen: &Seen<'a>, version: &Version, request: &Request) -> [Known<'a>
     let (user, at) = (version.by.as_str(), request.elapsed);
     let since = started(seen, user, at);
     [false, true].map(|at_once| {
-        let mut known = Known::by(seen, user, at, request.time, at_once);
+        let mut known = Known::by(seen, user, request, at_once);
         let before = versions(seen.history, "pods")
             .filter(|v| v.version < version.version && v.by == user && is_deletion(v));
         for own in before {

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use my_operator::kinds::mydaemonset::crd::MyDaemonSetSpec;
 use my_operator::kinds::mydaemonset::revision::{self, Content};
 use serde_json::{Value, json};
-use simulated_apiserver::{ChangeKind, History, Version, is_selected, tolerates};
+use simulated_apiserver::{ChangeKind, History, Request, Version, is_selected, tolerates};
 
 use crate::sweep::changes::condition;
 use crate::sweep::cluster::NAMESPACE;
@@ -118,16 +118,28 @@ fn as_of<'a>(history: &'a History, resource: &str, version: u64) -> BTreeMap<&'a
     found
 }
 
-/// What the latest process of an operator had been sent of a resource at a time: everything that reached it before, or with
-/// `at_once` at that very time too.
-fn delivered(seen: &Seen<'_>, user: &str, resource: &str, at: Duration, at_once: bool) -> u64 {
+/// What the latest process of an operator had been sent of a resource when it sent a request: everything that reached it
+/// before, or with `at_once` what reached it at that very time too, if it was there before the request was carried out.
+fn delivered(seen: &Seen<'_>, user: &str, resource: &str, request: &Request, at_once: bool) -> u64 {
+    let at = request.elapsed;
     let since = started(seen, user, at);
-    let reached = |elapsed: Duration| elapsed < at || (at_once && elapsed == at);
+    let newest = if request.carried_out {
+        request.before
+    } else {
+        u64::MAX
+    };
     let deliveries = seen.history.deliveries.iter();
     let of_it = deliveries.filter(|d| *d.user == *user && *d.resource == *resource);
-    let reached = of_it.filter(|d| reached(d.elapsed) && d.elapsed >= since);
     // A live list of a replica that is behind takes nothing from what the watch has shown.
-    let versions = reached.map(|delivery| delivery.version);
+    let versions = of_it.filter(|d| d.elapsed >= since).map(|d| {
+        if d.elapsed < at {
+            d.version
+        } else if at_once && d.elapsed == at {
+            d.version.min(newest)
+        } else {
+            0
+        }
+    });
     versions.max().unwrap_or_default()
 }
 
@@ -150,15 +162,10 @@ pub fn update(set: &Value) -> String {
 }
 
 impl<'a> Known<'a> {
-    /// What an operator knew at that time, for sure, or with `at_once` at the most.
-    pub fn by(
-        seen: &Seen<'a>,
-        user: &str,
-        at: Duration,
-        now: DateTime<Utc>,
-        at_once: bool,
-    ) -> Self {
-        let versions = RESOURCES.map(|r| delivered(seen, user, r, at, at_once));
+    /// What an operator knew when it sent a request, for sure, or with `at_once` at the most.
+    pub fn by(seen: &Seen<'a>, user: &str, request: &Request, at_once: bool) -> Self {
+        let (at, now) = (request.elapsed, request.time);
+        let versions = RESOURCES.map(|r| delivered(seen, user, r, request, at_once));
         let since = started(seen, user, at);
         let own = seen.history.versions.iter().rev().find(|v| {
             let is_own = v.resource == "mydaemonsets" && v.by == user;
