@@ -46,6 +46,9 @@ impl<'a> Reconcile<'a> {
         if self.status.is_behind() {
             return Ok(self.retry_later());
         }
+        if let Some(until) = self.status.gone_until() {
+            return Ok(Action::at(Some(until)));
+        }
         match &self.scope.object.parsed {
             Ok(spec) => match self.way_back(spec) {
                 Some(back) => self.reconcile(&back).await,

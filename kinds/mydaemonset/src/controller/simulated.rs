@@ -824,6 +824,30 @@ async fn an_undo_whose_revision_cannot_be_renewed_rolls_nothing_back() {
     }
 }
 
+/// They may have been left on purpose, as by `kubectl delete --cascade=orphan`.
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_an_object_that_the_api_server_knows_no_more_are_left_alone() {
+    // The garbage collector is off.
+    let options = Options {
+        collector: None,
+        ..Options::default()
+    };
+    let world = World::new(3, &options);
+    world.create(&json!({}));
+    sleep(Duration::from_secs(10)).await;
+    // The change is shown when the object is gone, and that only later.
+    let sets = world.server.watches(Target::resource("mydaemonsets"));
+    sets.delay(Duration::from_secs(5));
+    world.set_image("a:2");
+    sleep(Duration::from_secs(2)).await;
+    let direct = world.server.direct();
+    direct.delete("mydaemonsets", "ns", "d").unwrap();
+    sleep(SETTLED).await;
+    let revisions = direct.list("controllerrevisions", "ns");
+    assert_eq!(revisions.len(), 2, "the operator began the roll-out");
+    assert_eq!((world.calls(Verb::Delete), world.ready_of("a:1")), (0, 3));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_revision_that_a_deleted_namesake_left_is_taken_over() {
     // The garbage collector is off.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use kube::Api;
 use kube::api::Patch;
 use serde_json::{Map, Value, json};
@@ -14,6 +14,9 @@ use crate::status::{self, times_stopped};
 use my_operator_kind::manager::patch_params;
 use wall_clock_controller::reconcile::event::Severity;
 use wall_clock_controller::reconcile::{Error, call_status, if_there};
+
+/// How long nothing is done for an object that the API server knows no more. Mostly the watch shows it long before.
+const GONE: TimeDelta = TimeDelta::seconds(10);
 
 /// Writes the status of one pass.
 pub(super) struct StatusWriter<'a> {
@@ -51,6 +54,13 @@ impl<'a> StatusWriter<'a> {
             && self.before.status.observed_generation > object.generation
     }
 
+    /// Until when the object counts as gone, although the cache has it. Not if the clock was set back since.
+    pub(super) fn gone_until(&self) -> Option<DateTime<Utc>> {
+        let now = self.scope.now;
+        let until = self.scope.memory.lock().gone_until;
+        until.filter(|until| now < *until && *until <= now + GONE)
+    }
+
     /// Writes the status if it changed, and publishes the Events of the change. Returns when it may
     /// be written, if not now.
     pub(super) async fn write(
@@ -73,8 +83,10 @@ impl<'a> StatusWriter<'a> {
             return Ok(not_before);
         }
         let Some(version) = self.patch(after).await? else {
-            // A deleted object needs no status.
-            return Ok(None);
+            // A deleted object needs no status, and its pods are not the operator's any more.
+            let until = (self.scope.context.clock)() + GONE;
+            self.scope.memory.lock().gone_until = Some(until);
+            return Ok(Some(until));
         };
         self.remember(after, &version);
         self.count(after);

@@ -14,6 +14,7 @@
 //! | [`backoffs`] | a step that failed fails again, until its pause ends or the spec changes | every step |
 //! | [`event_tally`] | pods that no Event has reported yet | the end of a pass |
 //! | [`status_pacing`] | another operator writes the same status, until its backoff ends | the status write |
+//! | `gone_until` | the object does not exist, as the API server says, until a while later | the status write |
 //! | `way_back` | a revision that failed is not tried again, until the image or template changes, or a user resumes it | the begin of a pass |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,9 @@ pub(crate) struct Memory {
     pub(crate) backoffs: backoffs::Backoffs,
     pub(crate) tally: event_tally::EventTally,
     pub(crate) status: status_pacing::StatusPacing,
+    /// The API server knows no such object, and the cache still has it: until then nothing is done for it, unless the watch
+    /// shows another one of its name.
+    pub(crate) gone_until: Option<DateTime<Utc>>,
     /// The pods go back to an earlier revision, as the status says.
     pub(crate) way_back: Option<WayBack>,
 }
