@@ -90,7 +90,20 @@ impl World {
 
     /// The same, with a set that has an available pod on each.
     async fn running(nodes: usize, strategy: &Value) -> Self {
-        let world = Self::new(nodes, &Options::default());
+        Self::running_with(nodes, strategy, &Options::default()).await
+    }
+
+    /// The same, and the garbage collector is off.
+    async fn without_collector(nodes: usize) -> Self {
+        let options = Options {
+            collector: None,
+            ..Options::default()
+        };
+        Self::running_with(nodes, &json!({}), &options).await
+    }
+
+    async fn running_with(nodes: usize, strategy: &Value, options: &Options) -> Self {
+        let world = Self::new(nodes, options);
         world.create(strategy);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(world.ready_of("a:1"), nodes);
@@ -827,14 +840,7 @@ async fn an_undo_whose_revision_cannot_be_renewed_rolls_nothing_back() {
 /// They may have been left on purpose, as by `kubectl delete --cascade=orphan`.
 #[tokio::test(start_paused = true)]
 async fn the_pods_of_an_object_that_the_api_server_knows_no_more_are_left_alone() {
-    // The garbage collector is off.
-    let options = Options {
-        collector: None,
-        ..Options::default()
-    };
-    let world = World::new(3, &options);
-    world.create(&json!({}));
-    sleep(Duration::from_secs(10)).await;
+    let world = World::without_collector(3).await;
     // The change is shown when the object is gone, and that only later.
     let sets = world.server.watches(Target::resource("mydaemonsets"));
     sets.delay(Duration::from_secs(5));
@@ -850,14 +856,7 @@ async fn the_pods_of_an_object_that_the_api_server_knows_no_more_are_left_alone(
 
 #[tokio::test(start_paused = true)]
 async fn a_revision_that_a_deleted_namesake_left_is_taken_over() {
-    // The garbage collector is off.
-    let options = Options {
-        collector: None,
-        ..Options::default()
-    };
-    let world = World::new(3, &options);
-    world.create(&json!({}));
-    sleep(Duration::from_secs(10)).await;
+    let world = World::without_collector(3).await;
     let sets = world.server.direct();
     sets.delete("mydaemonsets", "ns", "d").unwrap();
     world.create(&json!({}));
