@@ -14,7 +14,6 @@ use super::ownership::{is_shown, is_still_there, set_owner};
 use crate::crd::MyDaemonSet;
 use crate::decide::rollout::RolloutState;
 use crate::memory::backoffs::Step;
-use crate::memory::stored_revision::Stored;
 use crate::pass::Pass;
 use crate::revision::{self, Place, RevisionView, WatchedRevision};
 use crate::status::{FAILED_ADOPT, FAILED_PRUNE};
@@ -48,22 +47,13 @@ pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> E
     let hash = &pass.spec.hash;
     let mut known = pass.caches.revisions_of(&pass.object.uid);
     known.extend(adopt_revisions(pass, outcome).await);
-    let stored = pass.memory().stored.read(hash, pass.now);
-    let mut earlier = None;
-    match stored {
-        Stored::Earlier(stored) => earlier = Some(stored),
-        Stored::Current(stored) => {
-            let is_older =
-                |known: &RevisionView| known.uid == stored.uid && known.number < stored.number;
-            known.retain(|known| !is_older(known));
-            if known.iter().all(|known| known.name != stored.name) {
-                known.push(stored);
-            }
-        }
-        Stored::Unknown => {}
-    }
+    let last = {
+        let memory = pass.memory();
+        memory.stored.overlay(&mut known, pass.now);
+        memory.stored.last_other(hash)
+    };
+    let place = Place::after(known.iter().chain(&last).map(AsRef::as_ref), hash);
     let at = known.iter().position(|r| r.hash == *hash);
-    let place = Place::after(known.iter().chain(&earlier).map(AsRef::as_ref), hash);
     // The highest number may occur more than once, after a manual edit.
     let is_newest = at.is_some_and(|at| known[at].number >= place.number - 1);
     if is_skipped(pass, Step::Store, is_newest) {
@@ -262,6 +252,7 @@ pub(crate) async fn prune_revisions(
             failure = Some(Failure::new(error, None, FAILED_PRUNE, &old.name, None));
             break;
         }
+        pass.memory().stored.forget(&old.uid);
         some_done = true;
     }
     report(pass, Step::Prune, failure, some_done, outcome);

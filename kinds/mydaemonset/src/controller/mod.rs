@@ -173,7 +173,7 @@ impl MyDaemonSetReconciler {
         let key = Key::new(&event.key.namespace, &revision.owner);
         if event.new.is_none() {
             // Otherwise a revision that a user deletes would count as stored.
-            self.remember(&key, |memory| memory.stored.forget());
+            self.remember(&key, |memory| memory.stored.forget(&revision.uid));
         }
         self.queue.add(key);
     }

@@ -992,6 +992,29 @@ async fn revisions_are_numbered_though_the_watch_does_not_show_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_canary_stays_on_one_node_though_the_watch_does_not_show_the_revisions() {
+    let world = World::new(6, &Options::default());
+    let revisions = Target::resource("controllerrevisions");
+    world.server.watches(revisions).hold();
+    world.create(&json!({"canary": {"nodes": 1, "soakSeconds": 600}}));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.ready_of("a:1"), 6);
+    world.set_image("a:2");
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.ready_of("a:2"), 1);
+    // The others come back as they were.
+    let pods = world.server.direct();
+    for name in world.pods() {
+        let pod = pods.get("pods", "ns", &name).unwrap();
+        if pod["spec"]["containers"][0]["image"] == "a:1" {
+            pods.delete("pods", "ns", &name).unwrap();
+        }
+    }
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!((world.ready_of("a:1"), world.ready_of("a:2")), (5, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_revision_names_the_one_that_it_replaced_in_the_write_that_numbers_it() {
     let world = World::running(3, &json!({"maxUnavailable": 3})).await;
     for image in ["a:2", "a:3", "a:1"] {

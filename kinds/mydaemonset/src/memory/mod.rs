@@ -10,7 +10,7 @@
 //! | `vanished` | pods that the watch lost may have lost our labels, until a live read | the watch of pods, the step that releases them |
 //! | [`first_look`] | the cache shows every pod that was there before the object, once it did | the live list of a new object |
 //! | [`acceptance`] | what the API server made of a pod of a revision holds for all, until the revision is the newest again | the dry runs |
-//! | [`stored_revision`] | the revision of the spec is stored, until the watch shows it | the calls about revisions |
+//! | [`stored_revisions`] | revisions that were stored are there, until the watch shows them | the calls about revisions |
 //! | [`backoffs`] | a step that failed fails again, until its pause ends or the spec changes | every step |
 //! | [`event_tally`] | pods that no Event has reported yet | the end of a pass |
 //! | [`status_pacing`] | another operator writes the same status, until its backoff ends | the status write |
@@ -34,7 +34,7 @@ pub(crate) mod event_tally;
 pub(crate) mod first_look;
 pub(crate) mod nodes;
 pub(crate) mod status_pacing;
-pub(crate) mod stored_revision;
+pub(crate) mod stored_revisions;
 
 /// The memory of one object.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub(crate) struct Memory {
     pub(crate) vanished: BTreeMap<String, Claim>,
     pub(crate) first_look: first_look::FirstLook,
     pub(crate) acceptance: acceptance::Acceptance,
-    pub(crate) stored: stored_revision::StoredRevision,
+    pub(crate) stored: stored_revisions::StoredRevisions,
     pub(crate) backoffs: backoffs::Backoffs,
     pub(crate) tally: event_tally::EventTally,
     pub(crate) status: status_pacing::StatusPacing,
@@ -91,7 +91,7 @@ impl Memory {
     pub(crate) fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
         if self.nodes.was_set_back(now) {
             self.backoffs.forget_pauses();
-            self.stored.forget();
+            self.stored.forget_all();
         }
         self.nodes.take_changed(now)
     }
