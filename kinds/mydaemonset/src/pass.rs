@@ -114,10 +114,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn namespace_freeze(&self) -> Option<String> {
         match self.of_namespace {
             OfNamespace::Known(value) => value.as_deref().map(str::to_owned),
-            OfNamespace::Unknown => {
-                let stored = status::read(&self.object.status);
-                status::namespace_freeze(&stored).map(str::to_owned)
-            }
+            OfNamespace::Unknown => status::read(&self.object.status).namespace_freeze,
         }
     }
 

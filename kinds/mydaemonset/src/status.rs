@@ -464,26 +464,9 @@ pub fn is_frozen(status: &MyDaemonSetStatus) -> bool {
 
 /// What the operator has acknowledged to be frozen.
 pub(crate) fn acknowledged(status: &MyDaemonSetStatus) -> Option<Freeze> {
-    let known = freeze::of_both(status.freeze.as_deref(), namespace_freeze(status));
+    let of_namespace = status.namespace_freeze.as_deref();
+    let known = freeze::of_both(status.freeze.as_deref(), of_namespace);
     known.filter(|_| is_frozen(status))
-}
-
-/// The annotation that froze the namespace when the operator last looked. An operator, or a CRD, of before the fields for it
-/// keeps only the message.
-pub fn namespace_freeze(status: &MyDaemonSetStatus) -> Option<&str> {
-    let frozen = condition::get(&status.conditions, FROZEN)?;
-    let said = || of_namespace(&frozen.message).filter(|_| status.freeze.is_none());
-    status.namespace_freeze.as_deref().or_else(said)
-}
-
-/// The value of the annotation of the namespace in a message that ends with a [`freeze::place`].
-fn of_namespace(message: &str) -> Option<&str> {
-    let (_, place) = message.split_once(&format!("{FREEZE_ANNOTATION} is "))?;
-    let of_both = || {
-        let both = place.strip_prefix("there, and on the namespace (")?;
-        both.split_once("): ").map(|(namespace, _)| namespace)
-    };
-    place.strip_prefix("on the namespace: ").or_else(of_both)
 }
 
 /// The nodes that the roll-out is stopped for or, on the way back, those that it goes back for.

@@ -195,7 +195,7 @@ impl Judge<'_> {
             freeze,
             // Now, or when the operator last looked.
             own: seen.own_freeze().or(seen.status.freeze.as_deref()),
-            of_namespace: status::namespace_freeze(seen.status),
+            of_namespace: seen.status.namespace_freeze.as_deref(),
             is_settled: true,
         });
         let undo = revisions.undone;

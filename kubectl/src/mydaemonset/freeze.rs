@@ -6,9 +6,8 @@ use std::time::Duration;
 use chrono::{SecondsFormat, Utc};
 use clap::Args;
 use kube::api::Patch;
-use my_operator_mydaemonset::crd::MyDaemonSetStatus;
 use my_operator_mydaemonset::names::FREEZE_ANNOTATION;
-use my_operator_mydaemonset::status::{FROZEN, INVALID, is_migrating, namespace_freeze};
+use my_operator_mydaemonset::status::{FROZEN, INVALID, is_migrating};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -155,33 +154,25 @@ fn is_acknowledged(object: &Object, value: Option<&str>) -> bool {
     let Some(value) = value else {
         return object.condition(FROZEN).is_none();
     };
-    object.holds(FROZEN).is_some_and(|frozen| {
-        // An operator or a CRD of before the field has only the message.
-        object.status.freeze.as_deref() == Some(value) || frozen.message.ends_with(value)
-    })
+    object.holds(FROZEN).is_some() && object.status.freeze.as_deref() == Some(value)
 }
 
 /// Why the operator will not acknowledge it, if that is known.
 fn obstacle(object: &Object, value: Option<&str>) -> Option<&'static str> {
-    let metadata = &object.raw.metadata;
+    let (metadata, status) = (&object.raw.metadata, &object.status);
     let annotations = metadata.annotations.as_ref();
     let present = annotations.and_then(|all| all.get(FREEZE_ANNOTATION));
     if metadata.deletion_timestamp.is_some() {
         Some("is being deleted: the operator does not act on it, and acknowledges nothing")
     } else if present.map(String::as_str) != value {
         Some("was frozen or thawed by another client meanwhile: see its annotation, and repeat")
-    } else if value.is_none() && is_of_namespace(&object.status) {
+    } else if value.is_none() && status.freeze.is_none() && status.namespace_freeze.is_some() {
         Some("is thawed itself, and its namespace is frozen: see the annotation of that")
     } else if object.state() == INVALID {
         Some("is invalid: the operator does not act on it, and acknowledges nothing")
     } else {
         None
     }
-}
-
-/// Whether only the namespace is frozen.
-fn is_of_namespace(status: &MyDaemonSetStatus) -> bool {
-    status.freeze.is_none() && namespace_freeze(status).is_some()
 }
 
 fn error(object: &Object, text: &str) -> String {
@@ -209,12 +200,6 @@ mod tests {
         let waits = with("False");
         assert!(!is_acknowledged(&waits, Some("since 2")));
         assert!(is_acknowledged(&object(&json!({}), &json!({})), None));
-        // Without the field, as under a CRD of before it.
-        let condition = json!({"type": "Frozen", "status": "True", "reason": "Frozen",
-            "message": "while it is there: since 2", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let pruned = object(&json!({}), &json!({"conditions": [condition]}));
-        assert!(is_acknowledged(&pruned, Some("since 2")));
-        assert!(!is_acknowledged(&pruned, Some("since 3")));
     }
 
     #[test]
@@ -233,14 +218,9 @@ mod tests {
             let text = obstacle(object, value).unwrap_or_default();
             assert!(text.contains("another client"), "{text}");
         }
-        let condition = json!({"type": "Frozen", "status": "True", "reason": "Frozen",
-            "message": format!("while the annotation {FREEZE_ANNOTATION} is on the namespace: all"),
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let named = json!({"namespaceFreeze": "all", "conditions": [condition]});
-        for status in [named, json!({"conditions": [condition]})] {
-            let text = obstacle(&object(&json!({}), &status), None).unwrap_or_default();
-            assert!(text.contains("its namespace is frozen"), "{text}");
-        }
+        let status = json!({"namespaceFreeze": "all"});
+        let text = obstacle(&object(&json!({}), &status), None).unwrap_or_default();
+        assert!(text.contains("its namespace is frozen"), "{text}");
         let status = json!({"observedGeneration": 3, "state": "Invalid"});
         let invalid = object(&json!({}), &status);
         let text = obstacle(&invalid, None).unwrap_or_default();

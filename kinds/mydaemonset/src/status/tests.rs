@@ -1185,22 +1185,7 @@ fn the_status_has_the_annotations_that_freeze() {
         let values = [&status.freeze, &status.namespace_freeze].map(Option::as_deref);
         assert_eq!(values, [own, of_namespace]);
         assert_eq!(acknowledged(&status), Some(Freeze::All));
-        // As an operator of before these fields has written it: the object has its annotation itself.
-        let older = MyDaemonSetStatus {
-            freeze: None,
-            namespace_freeze: None,
-            ..status
-        };
-        assert_eq!(super::namespace_freeze(&older), of_namespace);
-        let known = of_namespace.map(|_| Freeze::All);
-        assert_eq!(acknowledged(&older), known);
     }
-    // Such an operator keeps what it does not know, also after a thaw.
-    let thawed = MyDaemonSetStatus {
-        namespace_freeze: Some("all".to_owned()),
-        ..none()
-    };
-    assert_eq!(super::namespace_freeze(&thawed), None);
 }
 
 #[test]
