@@ -5,7 +5,11 @@
 //! the memory of its text: `{"a":1}` has 8 bytes with its comma, and is a B-tree node of 632 bytes in memory. So
 //! neither a limit on bytes nor one on the number of values bounds the memory.
 
+use serde_json::value::RawValue;
+
 use super::faults::Fault;
+use super::json::Reader;
+use super::size::Size;
 
 /// Bytes of JSON. A large pod template has 10 kB.
 pub const MAX_BYTES: usize = 256 * 1024;
@@ -17,34 +21,32 @@ pub const MAX_DEPTH: usize = 100;
 /// containers, environment variables, volumes and the like fit in.
 pub const MAX_MEMORY: usize = 4 * 1024 * 1024;
 
-/// A value by itself (`serde_json::Value` has 32 bytes), twice: a list grows by doubling.
-const VALUE: usize = 64;
-
-/// The first member of an object: a leaf of a B-tree of 632 bytes, and the allocator's rounding.
-const FIRST_MEMBER: usize = 640;
-
-/// A further member: sequential insertion leaves six members in a leaf.
-const NEXT_MEMBER: usize = FIRST_MEMBER / 6;
-
-/// A string besides its bytes: the allocator's rounding.
-const STRING: usize = 16;
-
 /// No byte of text takes more memory.
 const MAX_DENSITY: usize = 160;
 
-/// Why the JSON `text` of the field `at` is rejected before it is read, if it is.
+/// Why the JSON `text` of the field `at` is rejected before it is read, if it is. A text that is not JSON is not.
 pub fn exceeded(at: &str, text: &str) -> Option<Fault> {
-    if text.len() > MAX_BYTES {
-        return Some(Fault::too_long(at, "", MAX_BYTES));
-    }
-    // No text takes more memory per byte than nested objects do (657 bytes for `{"":` and `}`), and a
+    // No text takes more memory per byte than nested objects do (658 bytes for `{"":` and `}`), and a
     // level takes a bracket: usual specs are not gone through.
     let brackets = memchr::memchr2_iter(b'{', b'[', text.as_bytes());
-    if text.len() <= MAX_MEMORY / MAX_DENSITY && brackets.count() <= MAX_DEPTH {
+    let is_short = text.len() <= MAX_MEMORY / MAX_DENSITY;
+    if is_short && brackets.count() <= MAX_DEPTH {
         return None;
     }
-    let size = Size::of(text.as_bytes());
-    if size.depth > MAX_DEPTH {
+    let is_too_long = text.len() > MAX_BYTES;
+    let size = if is_too_long {
+        Some(Size::default())
+    } else {
+        size(text)
+    };
+    exceeded_by(at, text, size?)
+}
+
+/// The same for a text of that size.
+pub(crate) fn exceeded_by(at: &str, text: &str, size: Size) -> Option<Fault> {
+    if text.len() > MAX_BYTES {
+        Some(Fault::too_long(at, "", MAX_BYTES))
+    } else if size.depth > MAX_DEPTH {
         let detail = format!("nested deeper than {MAX_DEPTH} levels");
         Some(Fault::forbidden(at, &detail))
     } else if size.memory > MAX_MEMORY {
@@ -58,61 +60,21 @@ pub fn exceeded(at: &str, text: &str) -> Option<Fault> {
     }
 }
 
-/// The cost of reading a JSON text. Arbitrary for malformed text.
-#[derive(Debug, PartialEq, Eq)]
-struct Size {
-    /// Levels of nesting.
-    depth: usize,
-    /// Bytes of memory of the tree of values, estimated from above for 64-bit machines.
-    memory: usize,
-}
-
-impl Size {
-    fn of(text: &[u8]) -> Self {
-        let (mut level, mut depth, mut memory) = (0_usize, 0, VALUE);
-        let mut is_first = false;
-        let mut rest = text;
-        while let Some((byte, behind)) = rest.split_first() {
-            rest = behind;
-            match byte {
-                b'"' => {
-                    rest = behind_text(rest);
-                    memory += STRING + behind.len() - rest.len();
-                }
-                b'{' | b'[' => {
-                    level += 1;
-                    depth = depth.max(level);
-                    is_first = *byte == b'{';
-                    memory += if is_first { 0 } else { VALUE };
-                }
-                b'}' | b']' => level = level.saturating_sub(1),
-                // An empty object takes nothing besides its value.
-                b':' if std::mem::take(&mut is_first) => memory += FIRST_MEMBER,
-                b':' => memory += NEXT_MEMBER,
-                b',' => {
-                    is_first = false;
-                    memory += VALUE;
-                }
-                _ => {}
-            }
-        }
-        Self { depth, memory }
-    }
-}
-
-/// The rest of the text after a string whose opening quote has been read.
-fn behind_text(mut rest: &[u8]) -> &[u8] {
-    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
-        if rest[at] == b'"' {
-            return &rest[at + 1..];
-        }
-        rest = rest.get(at + 2..).unwrap_or_default();
-    }
-    &[]
+/// The size of a JSON text. None: it is not JSON.
+pub(crate) fn size(text: &str) -> Option<Size> {
+    Reader::whole(text, |reader| reader.sized().map(|(_, size)| size)).or_else(|| {
+        // A reader reads all JSON that is not nested too deeply.
+        let json: Option<&RawValue> = serde_json::from_str(text).ok();
+        json.map(|_| Size {
+            depth: usize::MAX,
+            memory: 0,
+        })
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn nested(levels: usize) -> String {
@@ -122,15 +84,15 @@ mod tests {
     #[test]
     fn depth_is_counted_outside_of_strings() {
         for (text, depth) in [
-            ("1", 0),
-            ("{}", 1),
-            (r#"{"a":1,"b":[1,2,{}]}"#, 3),
-            (r#"["[[[,,,\"[[", "\\", "{"]"#, 1),
-            (r#"["unended [[["#, 1),
-            (r#""\"#, 0),
-            ("]]]]", 0),
+            ("1", Some(0)),
+            ("{}", Some(1)),
+            (r#"{"a":1,"b":[1,2,{}]}"#, Some(3)),
+            (r#"["[[[,,,\"[[", "\\", "{"]"#, Some(1)),
+            (r#"["unended [[["#, None),
+            (r#""\"#, None),
+            ("]]]]", None),
         ] {
-            assert_eq!(Size::of(text.as_bytes()).depth, depth, "{text}");
+            assert_eq!(size(text).map(|size| size.depth), depth, "{text}");
         }
     }
 
@@ -142,6 +104,7 @@ mod tests {
             said(&nested(MAX_DEPTH + 1)).as_deref(),
             Some("spec: Forbidden: nested deeper than 100 levels")
         );
+        assert_eq!(said(&nested(100_000)), said(&nested(MAX_DEPTH + 1)));
         // A long text is one value.
         let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
         assert_eq!(said(&text(MAX_BYTES)), None);
@@ -173,8 +136,8 @@ mod tests {
             "[[]],",
         ] {
             let text = format!("[{}1]", unit.repeat(100_000 / unit.len()));
-            let size = Size::of(text.as_bytes());
-            assert!(size.memory <= text.len() * MAX_DENSITY, "{unit}: {size:?}");
+            let memory = size(&text).unwrap().memory;
+            assert!(memory <= text.len() * MAX_DENSITY, "{unit}: {memory}");
         }
     }
 
@@ -203,9 +166,10 @@ mod tests {
             r#"{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9}"#,
             r#"["a","b","","long enough to be some bytes more"]"#,
             "[1,2,3,4,5,6,7,8,9]",
+            "[[[[[[1]]]]]]",
         ] {
             let tree: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-            let (estimate, real) = (Size::of(text.as_bytes()).memory, heap(&tree));
+            let (estimate, real) = (size(text).unwrap().memory, heap(&tree));
             assert!(estimate >= real, "{text}: {estimate} < {real}");
         }
     }

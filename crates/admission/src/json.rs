@@ -8,6 +8,8 @@
 
 use std::borrow::Cow;
 
+use super::size::Size;
+
 /// Deeper values are left to `serde_json`, which needs no stack for those that it skips.
 const MAX_DEPTH: usize = 100;
 
@@ -23,6 +25,8 @@ pub struct Reader<'a> {
     text: &'a str,
     at: usize,
     is_usual: bool,
+    /// Of what was read since it was set.
+    size: Size,
 }
 
 impl<'a> Reader<'a> {
@@ -32,6 +36,7 @@ impl<'a> Reader<'a> {
             text,
             at: 0,
             is_usual: true,
+            size: Size::default(),
         };
         let value = read(&mut reader)?;
         reader.peek().is_none().then_some(value)
@@ -49,15 +54,21 @@ impl<'a> Reader<'a> {
         mut member: impl FnMut(Cow<'a, str>, &mut Self) -> Option<()>,
     ) -> Option<()> {
         self.items(b'{', b'}', |reader| {
-            let key = reader.key()?;
+            let (key, has_escapes) = reader.key()?;
             reader.byte(b':')?;
-            member(unescaped(key)?, reader)
+            member(unescaped(key, has_escapes)?, reader)
         })
     }
 
     /// Reads a string.
     pub fn text(&mut self) -> Option<Cow<'a, str>> {
-        unescaped(self.string()?)
+        let (string, has_escapes) = self.quoted()?;
+        unescaped(string, has_escapes)
+    }
+
+    /// Reads a string, and returns it as it is written, with its quotes.
+    pub fn string(&mut self) -> Option<&'a str> {
+        self.quoted().map(|(string, _)| string)
     }
 
     /// Reads an array: `item` reads each of its items.
@@ -82,24 +93,56 @@ impl<'a> Reader<'a> {
 
     /// Reads any value, and returns its text.
     pub fn raw(&mut self) -> Option<&'a str> {
+        self.with_text(|reader| reader.skip(0))
+            .map(|(text, ())| text)
+    }
+
+    /// Reads a value by that function, and returns its text, too.
+    pub fn with_text<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<(&'a str, T)> {
         self.peek()?;
         let start = self.at;
-        self.skip(0)?;
-        self.text.get(start..self.at)
+        let value = read(self)?;
+        Some((self.text.get(start..self.at)?, value))
+    }
+
+    /// Reads any value, and returns its text and its size.
+    pub(crate) fn sized(&mut self) -> Option<(&'a str, Size)> {
+        self.size = Size::default();
+        let text = self.raw()?;
+        Some((text, self.size))
     }
 
     fn skip(&mut self, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;
         }
+        let (depth, mut is_first) = (depth + 1, true);
         match self.peek()? {
-            b'"' => self.string().map(drop),
-            b'{' => self.items(b'{', b'}', |reader| {
-                reader.key()?;
-                reader.byte(b':')?;
-                reader.skip(depth + 1)
-            }),
-            b'[' => self.list(|reader| reader.skip(depth + 1)),
+            b'"' => {
+                let text = self.string()?;
+                self.size.add_text(text);
+                Some(())
+            }
+            b'{' => {
+                self.size.add_level(depth);
+                self.items(b'{', b'}', |reader| {
+                    let (key, _) = reader.key()?;
+                    reader.size.add_text(key);
+                    reader.size.add_member(std::mem::take(&mut is_first));
+                    reader.byte(b':')?;
+                    reader.skip(depth)
+                })
+            }
+            b'[' => {
+                self.size.add_level(depth);
+                self.list(|reader| {
+                    reader.size.add_item(std::mem::take(&mut is_first));
+                    reader.skip(depth)
+                })
+            }
             b'n' => self.word("null"),
             b't' => self.word("true"),
             b'f' => self.word("false"),
@@ -127,37 +170,50 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The key of a member with its quotes.
-    fn key(&mut self) -> Option<&'a str> {
-        let key = self.string()?;
+    /// The key of a member with its quotes, and whether it has escapes.
+    fn key(&mut self) -> Option<(&'a str, bool)> {
+        let (key, has_escapes) = self.quoted()?;
         let is_long = key.len() > RAW.len();
-        self.is_usual &= !is_long || unescaped(key).is_some_and(|key| key != RAW);
-        Some(key)
+        self.is_usual &= !is_long || unescaped(key, has_escapes).is_some_and(|key| key != RAW);
+        Some((key, has_escapes))
     }
 
-    /// A string with its quotes.
-    fn string(&mut self) -> Option<&'a str> {
+    /// A string with its quotes, and whether it has escapes.
+    fn quoted(&mut self) -> Option<(&'a str, bool)> {
         self.byte(b'"')?;
-        let start = self.at - 1;
-        let bytes = self.text.as_bytes();
+        let (start, bytes) = (self.at - 1, self.text.as_bytes());
+        let mut has_escapes = false;
         loop {
-            self.at += plain(bytes.get(self.at..)?);
-            match bytes.get(self.at)? {
-                b'"' => break,
-                b'\\' => self.escape()?,
-                _ => return None,
+            let from = self.at;
+            let mut special = special(eight(bytes.get(from..)?));
+            self.at = from + 8;
+            // Escapes may be a few bytes apart: the next one is in the same mask.
+            while special != 0 {
+                let at = from + special.trailing_zeros() as usize / 8;
+                match bytes.get(at)? {
+                    b'"' => {
+                        self.at = at + 1;
+                        return Some((self.text.get(start..self.at)?, has_escapes));
+                    }
+                    b'\\' => has_escapes = true,
+                    _ => return None,
+                }
+                let end = at + self.escape(at)?;
+                if end >= from + 8 {
+                    self.at = end;
+                    break;
+                }
+                special &= u64::MAX << (8 * (end - from));
             }
         }
-        self.at += 1;
-        self.text.get(start..self.at)
     }
 
-    /// A backslash, and what it makes of the bytes behind it.
-    fn escape(&mut self) -> Option<()> {
-        self.at += match self.text.as_bytes().get(self.at + 1)? {
+    /// How many bytes the escape takes that begins there with a backslash.
+    fn escape(&mut self, at: usize) -> Option<usize> {
+        Some(match self.text.as_bytes().get(at + 1)? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
-            b'u' => match self.unit(self.at)? {
-                0xd800..0xdc00 if matches!(self.unit(self.at + 6), Some(0xdc00..=0xdfff)) => 12,
+            b'u' => match self.unit(at)? {
+                0xd800..0xdc00 if matches!(self.unit(at + 6), Some(0xdc00..=0xdfff)) => 12,
                 0xd800..=0xdfff => {
                     self.is_usual = false;
                     6
@@ -165,8 +221,7 @@ impl<'a> Reader<'a> {
                 _ => 6,
             },
             _ => return None,
-        };
-        Some(())
+        })
     }
 
     /// The number of an escape such as `\u00e9`: a character or half of one, in UTF-16.
@@ -234,34 +289,36 @@ impl<'a> Reader<'a> {
 }
 
 /// What a string with its quotes says.
-fn unescaped(string: &str) -> Option<Cow<'_, str>> {
-    if string.contains('\\') {
+fn unescaped(string: &str, has_escapes: bool) -> Option<Cow<'_, str>> {
+    if has_escapes {
         return serde_json::from_str(string).ok();
     }
     string.get(1..string.len() - 1).map(Cow::Borrowed)
 }
 
-/// How many bytes of a string come before one that is not plain: a quote, a backslash or a control character.
-fn plain(bytes: &[u8]) -> usize {
-    /// The same byte eight times.
+/// The first eight bytes, the first one lowest; blanks where there are fewer.
+fn eight(bytes: &[u8]) -> u64 {
+    let first = bytes.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [b' '; 8];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        padded
+    });
+    u64::from_le_bytes(first)
+}
+
+/// The highest bit of each of eight bytes that ends a string or may not be in one as it is: a quote, a backslash or a
+/// control character. No carry passes from a byte to the next.
+const fn special(eight: u64) -> u64 {
     const fn all(byte: u8) -> u64 {
         u64::from_ne_bytes([byte; 8])
     }
-    /// The highest bit of the first byte below `limit`, which is at most 128, is set; higher ones may be.
-    const fn below(eight: u64, limit: u8) -> u64 {
-        eight.wrapping_sub(all(limit)) & !eight & all(0x80)
+    const LOW: u64 = all(0x7f);
+    const fn is_not(eight: u64, byte: u8) -> u64 {
+        let rest = eight ^ all(byte);
+        ((rest & LOW) + LOW) | rest
     }
-    let (chunks, rest) = bytes.as_chunks::<8>();
-    for (i, chunk) in chunks.iter().enumerate() {
-        let eight = u64::from_le_bytes(*chunk);
-        let equal = |byte| below(eight ^ all(byte), 1);
-        let special = below(eight, b' ') | equal(b'"') | equal(b'\\');
-        if special != 0 {
-            return 8 * i + special.trailing_zeros() as usize / 8;
-        }
-    }
-    let is_plain = |byte: &&u8| !matches!(byte, b'"' | b'\\' | ..b' ');
-    bytes.len() - rest.len() + rest.iter().take_while(is_plain).count()
+    let is_no_control = ((eight & LOW) + all(0x60)) | eight;
+    !(is_not(eight, b'"') & is_not(eight, b'\\') & is_no_control) & all(0x80)
 }
 
 #[cfg(test)]

@@ -79,8 +79,8 @@ impl<'a, S: DeserializeOwned + Default> Version<'a, S> {
     /// Why it cannot be read. Its rules are not checked then.
     fn of<R: Rules<Spec = S>>(object: &'a Read<Object<'a>>) -> Result<Self, String> {
         let object = object.as_ref().map_err(ToString::to_string)?;
-        let spec =
-            rules::read_by(R::read, "spec", object.spec).map_err(|error| error.to_string())?;
+        let spec = rules::read_by(R::read, "spec", object.spec, object.spec_size)
+            .map_err(|error| error.to_string())?;
         let annotations = object.annotations(R::RECORDED)?;
         Ok(Self {
             has_annotations: annotations.is_some(),

@@ -14,6 +14,7 @@ pub mod review;
 #[cfg(feature = "router")]
 pub mod router;
 pub mod rules;
+mod size;
 pub mod text;
 
 #[cfg(all(test, feature = "router"))]

@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 use super::faults::{self, Fault, Reason};
 use super::json::Reader;
 use super::patch::Operation;
+use super::size::Size;
 use super::text::{cut, line};
 
 /// The supported version of the review.
@@ -46,6 +47,9 @@ const MAX_UID_LEN: usize = 256;
 /// The longest text of a review outside its objects, in bytes, and the longest annotation that is read. What is recorded of
 /// them becomes part of a patch.
 const MAX_TEXT_LEN: usize = 8 * 1024;
+
+/// So many annotations of an object are kept one by one. More would take six times the memory of their text.
+const FEW_ANNOTATIONS: usize = 64;
 
 /// Reads a struct from a JSON object. The text must be one object.
 ///
@@ -104,6 +108,11 @@ fn flag<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<bool>, D::Error> 
 /// A value as its text; `null` is None.
 fn raw<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<&'de str>, D::Error> {
     Ok(Option::<&RawValue>::deserialize(reader)?.map(RawValue::get))
+}
+
+fn annotations<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<Annotations<'de>>, D::Error> {
+    let text = raw(reader)?;
+    Ok(text.map(|text| Annotations { text, few: None }))
 }
 
 struct Fields<T>(PhantomData<T>);
@@ -289,13 +298,15 @@ impl<'a> Object<'a> {
         let (mut metadata, mut spec, mut status) = (None, None, None);
         reader.members(|key, reader| match &*key {
             "metadata" => once(&mut metadata, reader.or_null(Metadata::quickly)?),
-            "spec" => once(&mut spec, reader.or_null(Reader::raw)?),
+            "spec" => once(&mut spec, reader.or_null(Reader::sized)?),
             "status" => once(&mut status, reader.or_null(Reader::raw)?),
             _ => reader.raw().map(drop),
         })?;
+        let (spec, spec_size) = spec.flatten().unzip();
         Some(Self {
             metadata: metadata.flatten(),
-            spec: spec.flatten(),
+            spec,
+            spec_size,
             status: status.flatten(),
         })
     }
@@ -308,7 +319,7 @@ impl<'a> Metadata<'a> {
         reader.members(|key, reader| match &*key {
             "name" => once(&mut name, reader.text()?),
             "generateName" => once(&mut generate_name, reader.text()?),
-            "annotations" => once(&mut annotations, reader.or_null(Reader::raw)?),
+            "annotations" => once(&mut annotations, reader.or_null(Annotations::quickly)?),
             "creationTimestamp" => {
                 let time = |reader: &mut Reader<'a>| reader.text()?.parse().ok();
                 once(&mut created, reader.or_null(time)?)
@@ -321,6 +332,23 @@ impl<'a> Metadata<'a> {
             annotations: annotations.flatten(),
             creation_timestamp: created.flatten(),
         })
+    }
+}
+
+impl<'a> Annotations<'a> {
+    fn quickly(reader: &mut Reader<'a>) -> Option<Self> {
+        let mut few = Vec::new();
+        let (text, ()) = reader.with_text(|reader| {
+            reader.members(|key, reader| {
+                let value = reader.string()?;
+                if few.len() <= FEW_ANNOTATIONS {
+                    few.push((key, value));
+                }
+                Some(())
+            })
+        })?;
+        let few = Some(few).filter(|few| few.len() <= FEW_ANNOTATIONS);
+        Some(Self { text, few })
     }
 }
 
@@ -420,6 +448,9 @@ pub struct Object<'a> {
     /// The spec as it was sent.
     #[serde(borrow, default, deserialize_with = "raw")]
     pub spec: Option<&'a str>,
+    /// How large that is, if it is known.
+    #[serde(skip)]
+    pub(crate) spec_size: Option<Size>,
     /// The status as it is stored.
     #[serde(borrow, default, deserialize_with = "raw")]
     pub status: Option<&'a str>,
@@ -435,11 +466,25 @@ pub struct Metadata<'a> {
     /// The beginning of the name to be.
     #[serde(borrow, default)]
     pub generate_name: Cow<'a, str>,
-    /// The annotations as JSON text, or `null` without any: [`Object::annotations`] parses them.
-    #[serde(borrow, default, deserialize_with = "raw")]
-    annotations: Option<&'a str>,
+    #[serde(borrow, default, deserialize_with = "annotations")]
+    annotations: Option<Annotations<'a>>,
     /// Absent in the mutating review of a CREATE.
     pub creation_timestamp: Option<DateTime<Utc>>,
+}
+
+/// The annotations of an object: [`Object::annotations`] reads those that are asked for.
+struct Annotations<'a> {
+    /// All of them, as JSON.
+    text: &'a str,
+    /// The same, each with the JSON of its value, unless there are many.
+    few: Option<Vec<(Cow<'a, str>, &'a str)>>,
+}
+
+impl fmt::Debug for Annotations<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All else follows from it.
+        f.write_str(self.text)
+    }
 }
 
 impl Object<'_> {
@@ -461,26 +506,35 @@ impl Object<'_> {
         &self,
         keys: &[&str],
     ) -> Result<Option<BTreeMap<String, String>>, &'static str> {
-        let text = self.metadata.as_ref().and_then(|m| m.annotations);
-        let Some(text) = text else {
+        let metadata = self.metadata.as_ref();
+        let Some(annotations) = metadata.and_then(|metadata| metadata.annotations.as_ref()) else {
             return Ok(None);
         };
         let mut selected = BTreeMap::new();
-        let mut read_one = |key: Cow<'_, str>, reader: &mut Reader<'_>| {
-            let value = reader.raw().filter(|text| text.starts_with('"'))?;
-            if keys.contains(&&*key) {
+        let mut select = |key: &str, value: &str| {
+            if keys.contains(&key) {
                 // Empty, if it contains an invalid escape, or is longer than any that the webhook writes. An escape
                 // has up to six bytes for one.
                 let short = Some(value).filter(|text| text.len() <= 6 * MAX_TEXT_LEN + 2);
                 let value: Option<String> = short.and_then(|text| serde_json::from_str(text).ok());
                 let value = value.filter(|value| value.len() <= MAX_TEXT_LEN);
                 // The last of several values of a key counts, as in the API server.
-                selected.insert(key.into_owned(), value.unwrap_or_default());
+                selected.insert(key.to_owned(), value.unwrap_or_default());
             }
-            Some(())
         };
-        Reader::whole(text, |reader| reader.members(&mut read_one))
+        if let Some(few) = &annotations.few {
+            for (key, value) in few {
+                select(key, value);
+            }
+        } else {
+            Reader::whole(annotations.text, |reader| {
+                reader.members(|key, reader| {
+                    select(&key, reader.string()?);
+                    Some(())
+                })
+            })
             .ok_or("an annotation must be a string")?;
+        }
         Ok(Some(selected))
     }
 }
@@ -640,6 +694,7 @@ impl Response {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::bounds;
     use super::*;
 
     const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u-1",
@@ -689,9 +744,15 @@ mod tests {
                 let to = (from + random.usize(..3)).min(places.len() - 1);
                 text.replace_range(places[from]..places[to], words[random.usize(..words.len())]);
             }
-            let Some(quick) = Review::quickly(&text) else {
+            let Some(mut quick) = Review::quickly(&text) else {
                 continue;
             };
+            let request = quick.request.iter_mut();
+            let objects = request.flat_map(|it| [&mut it.object, &mut it.old_object]);
+            for object in objects.flatten() {
+                // The other reader does not find it.
+                assert_eq!(object.spec_size.take(), object.spec.and_then(bounds::size));
+            }
             read_quickly += 1;
             let slow: Review<'_, &RawValue> = super::read(StrRead::new(&text)).unwrap();
             let slow = slow.map(|object| {
@@ -704,15 +765,21 @@ mod tests {
         let review = format!("{:?}", Review::quickly(REVIEW).unwrap());
         let nothing = ["None", "\"\""].map(|nothing| review.matches(nothing).count());
         // Only oldObject leaves out fields, subResource is empty, and its object has no annotations.
-        assert_eq!(nothing, [4, 2], "every field has a value: {review}");
+        assert_eq!(nothing, [5, 2], "every field has a value: {review}");
     }
 
     #[test]
     fn annotations_are_found_whatever_they_are_made_of() {
         let found = |annotations: &str| {
             let object = format!(r#"{{"metadata": {{"annotations": {annotations}}}}}"#);
+            let quick = Reader::whole(&object, Object::quickly);
             let object: Object<'_> = super::read(StrRead::new(&object)).unwrap();
             let found = object.annotations(&["a", "b"]);
+            if let Some(quick) = quick {
+                assert_eq!(quick.annotations(&["a", "b"]), found);
+            } else {
+                assert!(found.is_err(), "{annotations}");
+            }
             found.map(|found| {
                 found.map(|all| {
                     all.into_iter()
@@ -729,6 +796,11 @@ mod tests {
             found(r#"{"\u0061": "\ud83d\ude00", "c": "\ud55c"}"#),
             some(&["a=\u{1f600}"])
         );
+        let many = (0..FEW_ANNOTATIONS).map(|nth| format!(r#""n{nth}": "","#));
+        let many = many.collect::<String>();
+        for last in ["\"b\": \"1\"", "\"b\": \"0\", \"b\": \"1\""] {
+            assert_eq!(found(&format!("{{{many}{last}}}")), some(&["b=1"]));
+        }
         // Half a character is none.
         assert_eq!(found(r#"{"a": "\ud83d", "c": "\ud83d"}"#), some(&["a="]));
         assert_eq!(

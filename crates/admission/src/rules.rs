@@ -12,8 +12,10 @@ use serde_json::Value;
 use serde_json::de::StrRead;
 use serde_path_to_error::{Path, Segment};
 
+use super::bounds;
 use super::faults::{Fault, MAX_FAULTS};
-use super::{bounds, review};
+use super::review;
+use super::size::Size;
 
 /// The maximum number of warnings. The API server passes on at most 4096 characters of them.
 const MAX_WARNINGS: usize = 64;
@@ -244,19 +246,24 @@ pub fn read<T: DeserializeOwned + Default>(
     at: &str,
     text: Option<&str>,
 ) -> serde_json::Result<Result<T, Fault>> {
-    read_by(|text| review::read(StrRead::new(text)), at, text)
+    read_by(|text| review::read(StrRead::new(text)), at, text, None)
 }
 
-/// The same by a function that may leave out a part of it.
+/// The same by a function that may leave out a part of it. `size` is that of the text, if it is known.
 pub(crate) fn read_by<T: DeserializeOwned + Default>(
     read: fn(&str) -> serde_json::Result<T>,
     at: &str,
     text: Option<&str>,
+    size: Option<Size>,
 ) -> serde_json::Result<Result<T, Fault>> {
     let Some(text) = text else {
         return Ok(Ok(T::default()));
     };
-    if let Some(fault) = bounds::exceeded(at, text) {
+    let fault = match size {
+        Some(size) => bounds::exceeded_by(at, text, size),
+        None => bounds::exceeded(at, text),
+    };
+    if let Some(fault) = fault {
         return Ok(Err(fault));
     }
     // The fast path. It accepts nothing that the slow path rejects. It fails at a duplicate key, of which the last

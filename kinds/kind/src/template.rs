@@ -6,12 +6,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::image;
@@ -95,24 +93,32 @@ impl PodTemplate {
     }
 }
 
-/// Reads a template for rules that need no more of a container than its name, image and ports. Most of a
-/// long template is elsewhere, such as in `env`: that is parsed, as malformed JSON is an error, but not kept.
+/// Splits the JSON of a spec into its template, for rules that need no more of a container than its name, image and
+/// ports, and a text with the other members. Most of a long template is elsewhere, such as in `env`: that is parsed, as
+/// malformed JSON is an error, but not kept.
 ///
-/// # Errors
-/// Those of reading the whole, and where a [`Reader`] says that a text is unusual.
-pub fn for_rules<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<PodTemplate>, D::Error> {
-    let read = |text: &RawValue| {
-        let template = Reader::whole(text.get(), |reader| {
-            let template = Part::Template.read(reader)?;
-            reader.is_usual().then_some(PodTemplate(template))
-        });
-        template.ok_or_else(|| D::Error::custom("an unusual template"))
-    };
-    let text = Option::<&RawValue>::deserialize(reader)?;
-    text.map(read).transpose()
+/// None where the text is malformed, or a [`Reader`] says that it is unusual.
+pub fn split(spec: &str) -> Option<(Option<PodTemplate>, String)> {
+    let (mut template, mut rest) = (None, String::new());
+    Reader::whole(spec, |reader| {
+        reader.members(|key, reader| {
+            if key == "template" {
+                let is_first = template.is_none();
+                template = Some(reader.or_null(|reader| Part::Template.read(reader))?);
+                return is_first.then_some(());
+            }
+            rest.push(if rest.is_empty() { '{' } else { ',' });
+            let is_plain = !key.contains(|c: char| matches!(c, '"' | '\\' | ..' '));
+            write!(rest, "\"{key}\":{}", reader.raw()?).ok()?;
+            is_plain.then_some(())
+        })?;
+        reader.is_usual().then_some(())
+    })?;
+    rest.push_str(if rest.is_empty() { "{}" } else { "}" });
+    Some((template.flatten().map(PodTemplate), rest))
 }
 
-/// The members of a container that [`for_rules`] keeps.
+/// The members of a container that [`split`] keeps.
 const READ: [&str; 3] = ["name", "image", "ports"];
 
 /// A part of a template.

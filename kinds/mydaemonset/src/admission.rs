@@ -2,13 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::de::StrRead;
 use serde_json::{Map, Value};
 
-use super::crd::{
-    Canary, MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate, UpdateStrategy,
-};
+use super::crd::{Canary, MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
 use super::decide::canary::{AUTOMATIC, DEFAULT_NODES, DEFAULT_SOAK, MANUAL, MAX_SOAK};
 use super::decide::domains::MAX_ORDER;
 use super::decide::placement;
@@ -19,7 +17,7 @@ use super::decide::strategy::{
 use super::decide::window;
 use super::names::{APP, OUR_PREFIX};
 use admission_rules::faults::Fault;
-use admission_rules::review::{self, object_or_null};
+use admission_rules::review;
 use admission_rules::rules::{Findings, Rules, Subject};
 use my_operator_kind::template::{self, PodTemplate};
 use wall_clock_controller::reconcile::write::MANAGED_BY;
@@ -32,24 +30,6 @@ pub(crate) const MAX_HISTORY: i64 = 100;
 const ROLLING: &str = "spec.updateStrategy.rollingUpdate";
 #[derive(Debug)]
 pub(crate) struct MyDaemonSetRules;
-
-/// A spec as the rules read it: without most of the template.
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Reviewed(#[serde(with = "ReviewedSpec")] MyDaemonSetSpec);
-
-#[derive(Deserialize)]
-#[serde(remote = "MyDaemonSetSpec", rename_all = "camelCase")]
-struct ReviewedSpec {
-    image: Option<String>,
-    #[serde(default, deserialize_with = "template::for_rules")]
-    template: Option<PodTemplate>,
-    #[serde(default, deserialize_with = "object_or_null")]
-    update_strategy: Option<UpdateStrategy>,
-    min_ready_seconds: Option<i32>,
-    progress_deadline_seconds: Option<i32>,
-    revision_history_limit: Option<i32>,
-}
 
 impl Rules for MyDaemonSetRules {
     type Object = MyDaemonSet;
@@ -87,7 +67,10 @@ impl Rules for MyDaemonSetRules {
     }
 
     fn read(text: &str) -> serde_json::Result<Self::Spec> {
-        review::read(StrRead::new(text)).map(|Reviewed(spec)| spec)
+        let (template, rest) =
+            template::split(text).ok_or_else(|| serde_json::Error::custom("an unusual spec"))?;
+        let spec = review::read(StrRead::new(&rest))?;
+        Ok(Self::Spec { template, ..spec })
     }
 
     fn bulk(spec: &mut Self::Spec) -> Option<&mut Value> {
