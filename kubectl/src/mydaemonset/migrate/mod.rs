@@ -21,7 +21,7 @@ use crate::connection::{Connection, Failure, Kind};
 use crate::print::{DryRun, Objects};
 use crate::terminal::{harmless, note};
 use requests::Requests;
-use steps::{Direction, Side, State, Step, held, next, settled, translated};
+use steps::{Side, State, Step, held, next, settled, translated};
 use translate::{Translation, manifest, to_ours};
 
 /// The pause before the cluster is looked at again; a millisecond more for each pod.
@@ -63,27 +63,27 @@ pub(super) struct Migrate {
     output: Option<String>,
 }
 
-/// Direction and name in an argument.
-fn parse(argument: &str) -> Result<(Direction, String), String> {
+/// The object in an argument: the side that it leads to, and the name.
+fn parse(argument: &str) -> Result<(Side, String), String> {
     match argument.split_once('/') {
         None => Err(format!(
             "{argument:?} does not say which way: use daemonset/NAME or mydaemonset/NAME"
         )),
         Some((kind, _)) if DAEMON_SET.is(kind) => {
             let name = DAEMON_SET.name(argument)?;
-            Ok((Direction::Forward, name.to_owned()))
+            Ok((Side::Ours, name.to_owned()))
         }
-        Some(_) => parse_name(argument).map(|name| (Direction::Back, name)),
+        Some(_) => parse_name(argument).map(|name| (Side::DaemonSet, name)),
     }
 }
 
 impl Migrate {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
-        let (direction, name) = parse(&self.object)?;
+        let (to, name) = parse(&self.object)?;
         let run = Requests {
             connection,
             name: &name,
-            direction,
+            to,
         };
         let only_plan = self.plan || self.dry_run != DryRun::None;
         if !only_plan && self.output.is_some() {
@@ -91,7 +91,7 @@ impl Migrate {
             return Err(text.into());
         }
         let state = run.observe().await?;
-        let step = next(direction, &state)?;
+        let step = next(to, &state)?;
         if state.ours.is_none() && step == Step::Follow {
             return Err(format!(
                 "there is no MyDaemonSet {name:?} to migrate, and a DaemonSet of that name exists"
@@ -133,8 +133,8 @@ impl Migrate {
 impl Requests<'_> {
     /// Prints what would be done.
     async fn plan(&self, state: &State, how: &Migrate) -> Result<(), Failure> {
-        let direction = self.direction;
-        let missing = self.missing_rights(plan::rights(direction)).await?;
+        let (to, name) = (self.to, self.name);
+        let missing = self.missing_rights(plan::rights(to)).await?;
         if !missing.is_empty() {
             let namespace = &self.connection.namespace;
             let missing = missing.join(", ");
@@ -142,34 +142,27 @@ impl Requests<'_> {
                 format!("you have no right in the namespace {namespace:?} to: {missing}").into(),
             );
         }
-        let name = self.name;
-        let (source, target) = (direction.source(), direction.target());
-        let Some(live) = state.live(source) else {
+        let mut out = io::stdout();
+        let Some(live) = state.live(to.other()) else {
+            let (kind, name) = (to.kind(), harmless(name));
             let text = "only the end of the migration is left";
-            writeln!(
-                io::stdout(),
-                "{} {}: {text}.",
-                target.kind(),
-                harmless(name)
-            )?;
+            writeln!(out, "{kind} {name}: {text}.")?;
             return Ok(());
         };
-        let translation = match direction {
-            Direction::Forward => settled(live, name).and_then(|it| to_ours(&manifest(&it))),
-            Direction::Back => translated(live),
+        let translation = match to {
+            Side::Ours => to_ours(&manifest(&settled(live, name)?))?,
+            Side::DaemonSet => translated(live)?,
         };
-        let translation = translation?;
         // Nothing is touched unless the API server takes the new object.
         let is_judged = !how.plan && how.dry_run != DryRun::Client;
-        if is_judged && state.live(target).is_none() {
+        if is_judged && state.live(to).is_none() {
             self.is_understood().await?;
-            let object = match direction {
-                Direction::Forward => held(live, name)?,
-                Direction::Back => translation.object.clone(),
+            let object = match to {
+                Side::Ours => held(live, name)?,
+                Side::DaemonSet => translation.object.clone(),
             };
-            self.create(target, &object, true).await?;
+            self.create(to, &object, true).await?;
         }
-        let mut out = io::stdout();
         if let Some(format) = &how.output {
             let mut list = Objects::new(format == "json", &mut out)?;
             for object in [manifest(&live.0), translation.object] {
@@ -179,7 +172,7 @@ impl Requests<'_> {
             return Ok(());
         }
         let Translation { object, changes } = translation;
-        for line in plan::lines(direction, name, &live.0, &object, changes) {
+        for line in plan::lines(to, name, &live.0, &object, changes) {
             writeln!(out, "{}", harmless(&line))?;
         }
         Ok(())
@@ -191,14 +184,12 @@ impl Requests<'_> {
         let mut waiting: Option<(String, Instant)> = None;
         let mut is_begun = false;
         loop {
-            let observed = self.observe().await;
-            let taken = match observed {
+            let taken = match self.observe().await {
                 Ok(state) => {
-                    let direction = self.direction;
                     let ours = state.ours.as_ref();
-                    let is_turned = ours.is_some_and(|ours| ours.goes_against(direction));
+                    let is_turned = ours.is_some_and(|ours| ours.leads_away_from(self.to));
                     // The way there ends without the annotation, the way back without the object.
-                    let is_over = direction == Direction::Back
+                    let is_over = self.to == Side::DaemonSet
                         && ours.is_some_and(|ours| ours.migration().is_none());
                     if is_begun && (is_turned || is_over) {
                         let text =
@@ -216,20 +207,18 @@ impl Requests<'_> {
                     sleep(pause).await;
                 }
                 Ok(None) => break,
-                // The object changed since it was read, or another run of this command was faster.
-                Err(Failure::Server(status)) if matches!(status.code, 404 | 409) => {
-                    failures += 1;
-                    if failures > ATTEMPTS {
-                        return Err(Failure::Server(status));
-                    }
-                    sleep(PAUSE).await;
-                }
-                Err(failure) if failure.is_passing() && failures < ATTEMPTS => {
-                    if failures == 0 {
+                Err(failure) if failures < ATTEMPTS => {
+                    let pause = match &failure {
+                        // The object changed since it was read, or another run of this command was faster.
+                        Failure::Server(status) if matches!(status.code, 404 | 409) => PAUSE,
+                        failure if failure.is_passing() => PATIENCE,
+                        _ => return Err(failure),
+                    };
+                    if failures == 0 && pause == PATIENCE {
                         writeln!(io::stderr(), "{failure}; trying again")?;
                     }
                     failures += 1;
-                    sleep(PATIENCE).await;
+                    sleep(pause).await;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -243,7 +232,7 @@ impl Requests<'_> {
         state: &State,
         waiting: &mut Option<(String, Instant)>,
     ) -> Result<Option<Duration>, Failure> {
-        let step = next(self.direction, state)?;
+        let step = next(self.to, state)?;
         match &step {
             Step::Follow => return Ok(None),
             Step::Wait(text) => {
@@ -267,7 +256,7 @@ impl Requests<'_> {
         let (connection, name) = (self.connection, self.name);
         let namespace = harmless(&connection.namespace);
         let mut out = io::stdout();
-        if self.direction == Direction::Back {
+        if self.to == Side::DaemonSet {
             writeln!(
                 out,
                 "Follow its roll-out with: kubectl rollout status daemonset/{name} -n {namespace}\nMigrate it again with: kubectl mydaemonset migrate daemonset/{name} -n {namespace}"

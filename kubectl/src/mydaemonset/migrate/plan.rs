@@ -2,16 +2,17 @@
 
 use serde_json::Value;
 
-use super::steps::Direction;
+use super::steps::Side;
 use super::translate::deployed_by;
 
-type Right = (&'static str, &'static str, &'static [&'static str]);
+/// A group, a resource and verbs.
+pub(super) type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// The rights that a migration needs: group, resource and verbs.
-pub(super) fn rights(direction: Direction) -> &'static [Right] {
+pub(super) fn rights(to: Side) -> &'static [Right] {
     const GROUP: &str = "apps.zhongmingmao.io";
-    match direction {
-        Direction::Forward => &[
+    match to {
+        Side::Ours => &[
             ("apps", "daemonsets", &["get", "patch", "delete"]),
             (
                 GROUP,
@@ -20,7 +21,7 @@ pub(super) fn rights(direction: Direction) -> &'static [Right] {
             ),
             ("", "pods", &["list", "patch", "delete"]),
         ],
-        Direction::Back => &[
+        Side::DaemonSet => &[
             (GROUP, "mydaemonsets", &["get", "patch", "delete"]),
             ("apps", "daemonsets", &["get", "create", "update"]),
             ("", "pods", &["list", "patch", "delete"]),
@@ -30,13 +31,13 @@ pub(super) fn rights(direction: Direction) -> &'static [Right] {
 
 /// The plan: `target` is the new object, `changes` what is different in it, `source` the stored one.
 pub(super) fn lines(
-    direction: Direction,
+    side: Side,
     name: &str,
     source: &Value,
     target: &Value,
     changes: Vec<String>,
 ) -> Vec<String> {
-    let (from, to) = (direction.source().kind(), direction.target().kind());
+    let (from, to) = (side.other().kind(), side.kind());
     let pace = at_a_time(&target["spec"]);
     let mut lines = vec![format!("{from} {name} becomes {to} {name}.")];
     if let Some(nodes) = source["status"]["desiredNumberScheduled"].as_i64() {
@@ -55,14 +56,14 @@ pub(super) fn lines(
         lines.push(format!("{tool} deploys this {from}, and would create it again beside the {to}: take it out of what {tool} deploys first."));
     }
     lines.push("Steps:".to_owned());
-    let steps = match direction {
-        Direction::Forward => [
+    let steps = match side {
+        Side::Ours => [
             "create the MyDaemonSet, of which the operator does nothing yet",
             "stop the roll-out of the DaemonSet",
             "delete the DaemonSet; its pods stay",
             &format!("the MyDaemonSet adopts the pods and replaces them, {pace}"),
         ],
-        Direction::Back => [
+        Side::DaemonSet => [
             "have the operator leave the pods of the MyDaemonSet alone, delete one of two on a node, and release them",
             "create the DaemonSet, guarded against second pods: it adopts the pods",
             "delete the MyDaemonSet",

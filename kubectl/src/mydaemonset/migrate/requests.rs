@@ -5,58 +5,30 @@ use std::collections::BTreeMap;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
-use k8s_openapi::api::core::v1::PodCondition;
+use k8s_openapi::api::core::v1;
 use kube::Api;
-use kube::api::{
-    DeleteParams, DynamicObject, Object, Patch, PostParams, Preconditions, PropagationPolicy,
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PostParams, Preconditions};
 use kube::core::ApiResource;
+use my_operator_kind::watched::controller;
 use my_operator_mydaemonset::names::MIGRATION_ANNOTATION;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::steps::{Change, Direction, Live, Pod, Side, State, Step, mark, settled};
+use super::plan::Right;
+use super::steps::{Change, Live, MARK, Pod, Side, State, Step, count, mark, settled};
 use super::translate::{member, selector};
 use crate::connection::{Connection, Failure};
-use crate::mydaemonset::cluster::{FIELD_MANAGER, list, patching, selector as by_name};
+use crate::mydaemonset::cluster::{FIELD_MANAGER, pages, patching, selector as by_name};
 use crate::mydaemonset::object;
 
 /// Requests at a time.
 const PARALLEL: usize = 16;
 
-/// What is read of a pod's spec.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodSpec {
-    node_name: String,
-    affinity: Value,
-}
-
-/// What is read of its status.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct PodStatus {
-    phase: String,
-    conditions: Vec<PodCondition>,
-}
-
-/// A pod without what is of no interest here: there may be thousands.
-type SlimPod = Object<PodSpec, PodStatus>;
-
 /// The requests about the objects of one name.
 pub(super) struct Requests<'a> {
     pub(super) connection: &'a Connection,
     pub(super) name: &'a str,
-    pub(super) direction: Direction,
-}
-
-/// What the API server says of an object that is not there.
-fn if_there<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
-    match answer {
-        Ok(there) => Ok(Some(there)),
-        Err(failure) if failure.is_not_found() => Ok(None),
-        Err(failure) => Err(failure),
-    }
+    /// Which of them it leads to.
+    pub(super) to: Side,
 }
 
 impl Requests<'_> {
@@ -68,18 +40,25 @@ impl Requests<'_> {
         self.connection.api_of(&kind)
     }
 
-    fn pods(&self) -> Api<SlimPod> {
-        let kind = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
-        self.connection.api_of(&kind)
+    fn pods(&self) -> Api<v1::Pod> {
+        self.connection.api()
+    }
+
+    /// The answer to a request about an object that may not be there.
+    async fn if_there<T>(
+        &self,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<Option<T>, Failure> {
+        match self.connection.answer(request).await {
+            Err(failure) if failure.is_not_found() => Ok(None),
+            answer => answer.map(Some),
+        }
     }
 
     /// The object of that side as it is stored.
     pub(super) async fn stored(&self, side: Side) -> Result<Option<Value>, Failure> {
-        let got = self.connection.answer(self.api(side).get(self.name)).await;
-        let Some(object) = if_there(got)? else {
-            return Ok(None);
-        };
-        Ok(Some(serde_json::to_value(object)?))
+        let object = self.if_there(self.api(side).get(self.name)).await?;
+        Ok(object.map(serde_json::to_value).transpose()?)
     }
 
     /// Everything that the next step depends on.
@@ -103,12 +82,11 @@ impl Requests<'_> {
         if !selected.is_null() {
             labels.push(selector(selected)?.to_string());
         }
-        let mut pods = BTreeMap::new();
+        let mut pods: BTreeMap<String, Pod> = BTreeMap::new();
         for labels in labels {
-            for pod in list(self.connection, &self.pods(), Some(&labels)).await? {
-                let pod = slim(pod);
-                pods.insert(pod.name.clone(), pod);
-            }
+            let params = ListParams::default().labels(&labels);
+            let named = |pod| Some(slim(pod)).map(|pod| (pod.name.clone(), pod));
+            pods.extend(pages(self.connection, &self.pods(), params, named).await?);
         }
         Ok(pods.into_values().collect())
     }
@@ -120,27 +98,30 @@ impl Requests<'_> {
             Step::Create(side, object) => {
                 let mut object = object.clone();
                 if *side == Side::Ours {
-                    let place = ["metadata", "annotations", MIGRATION_ANNOTATION];
-                    *member(&mut object, &place) = mark(self.direction, name).into();
+                    *member(&mut object, &MARK) = mark(self.to, name).into();
                 }
                 self.create(*side, &object, false).await?;
                 Ok(format!("{} created", side.full_name(name)))
             }
             Step::Begin => {
-                let annotations = json!({MIGRATION_ANNOTATION: mark(self.direction, name)});
-                let change = json!({"metadata": {"annotations": annotations}});
-                self.merge(Side::Ours, state, change).await?;
+                let mark = mark(self.to, name).into();
+                self.merge(Side::Ours, state, mark, json!({})).await?;
                 Ok(format!("{} annotated", Side::Ours.full_name(name)))
             }
             Step::Stop => {
-                self.stop(state).await?;
+                let strategy = state.daemon_set.as_ref();
+                let strategy = strategy.map(|live| live.0["spec"]["updateStrategy"].to_string());
+                let stopped = json!({"type": "OnDelete", "rollingUpdate": null});
+                let change = json!({"spec": {"updateStrategy": stopped}});
+                self.merge(Side::DaemonSet, state, strategy.into(), change)
+                    .await?;
                 Ok(format!("{} stopped", Side::DaemonSet.full_name(name)))
             }
             Step::Change(changes) => {
                 self.change(changes).await?;
                 let is_release = changes.iter().any(|change| change.owner.is_some());
                 let verb = if is_release { "released" } else { "labelled" };
-                Ok(format!("{} {verb}", count(changes.len(), "pod")))
+                Ok(format!("{} {verb}", count(changes.len())))
             }
             Step::Orphan(side) => {
                 self.orphan(*side, state).await?;
@@ -148,15 +129,14 @@ impl Requests<'_> {
             }
             Step::Delete(pods, why) => {
                 self.delete(pods).await?;
-                Ok(format!("{} {why} deleted", count(pods.len(), "pod")))
+                Ok(format!("{} {why} deleted", count(pods.len())))
             }
             Step::Finish(side) => {
                 match side {
                     Side::DaemonSet => self.finish(state).await?,
                     Side::Ours => {
-                        let annotations = json!({MIGRATION_ANNOTATION: null});
-                        let change = json!({"metadata": {"annotations": annotations}});
-                        self.merge(Side::Ours, state, change).await?;
+                        self.merge(Side::Ours, state, Value::Null, json!({}))
+                            .await?;
                     }
                 }
                 Ok(format!("{} takes over", side.full_name(name)))
@@ -178,86 +158,60 @@ impl Requests<'_> {
         Ok(if is_same { now } else { seen.cloned() })
     }
 
-    /// Changes an object as it was seen, and no other.
-    async fn merge(&self, side: Side, state: &State, mut change: Value) -> Result<(), Failure> {
+    /// Changes an object as it was seen, and no other. `mark` is the new value of the annotation.
+    async fn merge(
+        &self,
+        side: Side,
+        state: &State,
+        mark: Value,
+        mut change: Value,
+    ) -> Result<(), Failure> {
         let Some(live) = self.same(side, state).await? else {
             return Ok(());
         };
+        *member(&mut change, &MARK) = mark;
         *member(&mut change, &["metadata", "uid"]) = live.uid().into();
         *member(&mut change, &["metadata", "resourceVersion"]) = live.version().into();
-        let (api, patch) = (self.api(side), Patch::Merge(change));
-        let params = patching(false);
+        let (api, params, patch) = (self.api(side), patching(false), Patch::Merge(change));
         let patched = api.patch(self.name, &params, &patch);
         self.connection.answer(patched).await.map(drop)
     }
 
-    async fn stop(&self, state: &State) -> Result<(), Failure> {
-        let object = state.daemon_set.as_ref().map(|live| &live.0);
-        let strategy = object.map(|object| object["spec"]["updateStrategy"].to_string());
-        let change = json!({
-            "metadata": {"annotations": {MIGRATION_ANNOTATION: strategy}},
-            "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}},
-        });
-        self.merge(Side::DaemonSet, state, change).await
-    }
-
     async fn change(&self, changes: &[Change]) -> Result<(), Failure> {
-        let (connection, pods) = (self.connection, self.pods());
-        let calls = changes.iter().map(|change| {
-            let pods = &pods;
-            async move {
-                // The UID is a precondition: a namesake is not changed.
-                let mut metadata = json!({"uid": change.uid, "labels": change.labels});
-                if let Some(owner) = &change.owner {
-                    metadata["ownerReferences"] = json!([{"$patch": "delete", "uid": owner}]);
-                }
-                let patch = Patch::Strategic(json!({"metadata": metadata}));
-                let params = patching(false);
-                let patched = pods.patch_metadata(&change.pod, &params, &patch);
-                if_there(connection.answer(patched).await).map(drop)
+        let (pods, params) = (self.pods(), patching(false));
+        each(changes, async |change| {
+            // The UID is a precondition: a namesake is not changed.
+            let mut metadata = json!({"uid": change.uid, "labels": change.labels});
+            if let Some(owner) = &change.owner {
+                metadata["ownerReferences"] = json!([{"$patch": "delete", "uid": owner}]);
             }
-        });
-        let calls = stream::iter(calls).buffer_unordered(PARALLEL);
-        calls.try_collect::<()>().await
+            let patch = Patch::Strategic(json!({"metadata": metadata}));
+            let patched = pods.patch_metadata(&change.pod, &params, &patch);
+            self.if_there(patched).await.map(drop)
+        })
+        .await
     }
 
     async fn orphan(&self, side: Side, state: &State) -> Result<(), Failure> {
         let Some(live) = self.same(side, state).await? else {
             return Ok(());
         };
-        let params = DeleteParams {
-            propagation_policy: Some(PropagationPolicy::Orphan),
-            // With the version: the other object came from this one.
-            preconditions: Some(Preconditions {
-                uid: Some(live.uid().to_owned()),
-                resource_version: Some(live.version().to_owned()),
-            }),
-            ..DeleteParams::default()
-        };
+        // With the version: the other object came from this one.
+        let params = DeleteParams::orphan().preconditions(as_seen(live.uid(), live.version()));
         let api = self.api(side);
         let deleted = api.delete(self.name, &params);
-        if_there(self.connection.answer(deleted).await).map(drop)
+        self.if_there(deleted).await.map(drop)
     }
 
     async fn delete(&self, pods: &[Pod]) -> Result<(), Failure> {
-        let (connection, api) = (self.connection, self.pods());
-        let calls = pods.iter().map(|pod| {
-            let api = &api;
-            async move {
-                let params = DeleteParams {
-                    // A pod that was placed or got ready meanwhile has another version, and stays.
-                    preconditions: Some(Preconditions {
-                        uid: Some(pod.uid.clone()),
-                        resource_version: Some(pod.version.clone()),
-                    }),
-                    ..DeleteParams::default()
-                };
-                let deleted = api.delete(&pod.name, &params);
-                if_there(connection.answer(deleted).await).map(drop)
-            }
-        });
-        let calls = stream::iter(calls).buffer_unordered(PARALLEL);
-        calls.try_collect::<()>().await
+        let api = self.pods();
+        each(pods, async |pod| {
+            // A pod that was placed or got ready meanwhile has another version, and stays.
+            let params = DeleteParams::default().preconditions(as_seen(&pod.uid, &pod.version));
+            let deleted = api.delete(&pod.name, &params);
+            self.if_there(deleted).await.map(drop)
+        })
+        .await
     }
 
     /// Creates an object, or has the API server judge it only.
@@ -288,9 +242,8 @@ impl Requests<'_> {
     /// installed with it, names the annotation.
     pub(super) async fn is_understood(&self) -> Result<(), Failure> {
         let request = http::Request::get("/openapi/v3/apis/apps.zhongmingmao.io/v1beta1");
-        let request = request
-            .body(Vec::new())
-            .map_err(|error| error.to_string())?;
+        let request = request.body(Vec::new());
+        let request = request.map_err(|error| error.to_string())?;
         let text = self.connection.client.request_text(request);
         let text = self.connection.answer(text).await?;
         if text.contains(MIGRATION_ANNOTATION) {
@@ -301,10 +254,7 @@ impl Requests<'_> {
     }
 
     /// The rights that a migration in that direction needs and the user has not.
-    pub(super) async fn missing_rights(
-        &self,
-        rights: &[(&'static str, &'static str, &[&'static str])],
-    ) -> Result<Vec<String>, Failure> {
+    pub(super) async fn missing_rights(&self, rights: &[Right]) -> Result<Vec<String>, Failure> {
         let api: Api<SelfSubjectAccessReview> = Api::all(self.connection.client.clone());
         let namespace = &self.connection.namespace;
         let calls = rights.iter().flat_map(|(group, resource, verbs)| {
@@ -338,9 +288,21 @@ impl Side {
     }
 }
 
-fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
+/// Makes a call for each item, several at a time.
+async fn each<T>(
+    items: &[T],
+    call: impl AsyncFn(&T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let calls = stream::iter(items.iter().map(|item| call(item)));
+    calls.buffer_unordered(PARALLEL).try_collect().await
+}
+
+/// That an object still is as it was seen.
+fn as_seen(uid: &str, version: &str) -> Preconditions {
+    Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: Some(version.to_owned()),
+    }
 }
 
 fn posting(dry_run: bool) -> PostParams {
@@ -350,22 +312,21 @@ fn posting(dry_run: bool) -> PostParams {
     }
 }
 
-fn slim(pod: SlimPod) -> Pod {
-    let metadata = pod.metadata;
-    let owners = metadata.owner_references.unwrap_or_default();
-    let controller = owners.into_iter().find(|it| it.controller == Some(true));
-    let status = pod.status.unwrap_or_default();
-    let mut conditions = status.conditions.into_iter();
+/// A pod without what is of no interest here: there may be thousands.
+fn slim(pod: v1::Pod) -> Pod {
+    let meant_for = meant_for(&pod).cloned();
+    let (metadata, status) = (pod.metadata, pod.status.unwrap_or_default());
+    let mut conditions = status.conditions.into_iter().flatten();
     Pod {
         name: metadata.name.unwrap_or_default(),
         uid: metadata.uid.unwrap_or_default(),
         version: metadata.resource_version.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
-        controller,
-        meant_for: meant_for(&pod.spec.affinity),
-        node: pod.spec.node_name,
+        controller: controller(metadata.owner_references.as_deref()).cloned(),
+        meant_for: meant_for.unwrap_or_default(),
+        node: pod.spec.and_then(|spec| spec.node_name).unwrap_or_default(),
         is_deleting: metadata.deletion_timestamp.is_some(),
-        has_ended: ["Succeeded", "Failed"].contains(&status.phase.as_str()),
+        has_ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
         is_ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
         created: metadata
             .creation_timestamp
@@ -374,16 +335,14 @@ fn slim(pod: SlimPod) -> Pod {
 }
 
 /// The node that the built-in controller makes a pod for: it leaves the placing to the scheduler.
-fn meant_for(affinity: &Value) -> String {
-    let required = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let terms = required["nodeSelectorTerms"].as_array();
-    let fields = terms
-        .into_iter()
-        .flatten()
-        .filter_map(|term| term["matchFields"].as_array())
-        .flatten();
-    let mut names = fields
-        .filter(|field| field["key"] == "metadata.name")
-        .filter_map(|field| field["values"][0].as_str());
-    names.next().unwrap_or_default().to_owned()
+fn meant_for(pod: &v1::Pod) -> Option<&String> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?;
+    let affinity = affinity.node_affinity.as_ref()?;
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    let terms = required.node_selector_terms.iter();
+    let fields = terms.flat_map(|term| term.match_fields.iter().flatten());
+    let mut names = fields.filter(|field| field.key == "metadata.name");
+    names.find_map(|field| field.values.as_ref()?.first())
 }

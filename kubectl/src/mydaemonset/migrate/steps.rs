@@ -31,54 +31,38 @@ use super::translate::{
 
 /// The revision of pods that a `DaemonSet` made: the hash of no revision is this long.
 pub(super) const REVISION: &str = "daemonset";
+/// Where the annotation of a migration is.
+pub(super) const MARK: [&str; 3] = ["metadata", "annotations", MIGRATION_ANNOTATION];
 /// How many names a message has.
 const MAX_NAMES: usize = 3;
 
-/// Which way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// From a `DaemonSet` to a `MyDaemonSet`.
-    Forward,
-    Back,
-}
-
-/// One of the two objects.
+/// One of the two objects. Which way a migration goes is said by the one that it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     DaemonSet,
     Ours,
 }
 
-impl Direction {
-    pub(super) fn source(self) -> Side {
-        match self {
-            Self::Forward => Side::DaemonSet,
-            Self::Back => Side::Ours,
-        }
-    }
-
-    pub(super) fn target(self) -> Side {
-        match self {
-            Self::Forward => Side::Ours,
-            Self::Back => Side::DaemonSet,
-        }
-    }
-
-    /// What the annotation begins with: the command that goes on.
-    pub(super) fn command(self) -> &'static str {
-        match self {
-            Self::Forward => "kubectl mydaemonset migrate daemonset/",
-            Self::Back => "kubectl mydaemonset migrate mydaemonset/",
-        }
-    }
-}
-
 impl Side {
+    /// What a migration to this one begins with.
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::DaemonSet => Self::Ours,
+            Self::Ours => Self::DaemonSet,
+        }
+    }
+
     pub(super) fn kind(self) -> &'static str {
         match self {
             Self::DaemonSet => "DaemonSet",
             Self::Ours => "MyDaemonSet",
         }
+    }
+
+    /// What the annotation of a migration to this one begins with: the command that goes on.
+    pub(super) fn command(self) -> String {
+        let source = self.other().kind().to_lowercase();
+        format!("kubectl mydaemonset migrate {source}/")
     }
 }
 
@@ -103,7 +87,7 @@ impl Live {
         self.0["metadata"]["annotations"][key].as_str()
     }
 
-    /// The annotation of a migration: the direction on a `MyDaemonSet`, its strategy on a `DaemonSet`.
+    /// The annotation of a migration: which way on a `MyDaemonSet`, its strategy on a `DaemonSet`.
     pub(super) fn migration(&self) -> Option<&str> {
         self.annotation(MIGRATION_ANNOTATION)
     }
@@ -117,16 +101,16 @@ impl Live {
         is_its.then(|| manifest(&kept))
     }
 
-    /// Which way a migration of a `MyDaemonSet` goes.
-    fn direction(&self) -> Option<Direction> {
+    /// Where a migration of a `MyDaemonSet` leads to.
+    fn target(&self) -> Option<Side> {
         let migration = self.migration()?;
-        let mut directions = [Direction::Forward, Direction::Back].into_iter();
-        directions.find(|direction| migration.starts_with(direction.command()))
+        let mut sides = [Side::Ours, Side::DaemonSet].into_iter();
+        sides.find(|side| migration.starts_with(&side.command()))
     }
 
-    /// Whether a migration in the other direction is under way.
-    pub(super) fn goes_against(&self, direction: Direction) -> bool {
-        self.direction().is_some_and(|it| it != direction)
+    /// Whether a migration the other way is under way.
+    pub(super) fn leads_away_from(&self, to: Side) -> bool {
+        self.target().is_some_and(|target| target != to)
     }
 
     fn condition(&self, is_it: impl Fn(&Value) -> bool) -> Option<&str> {
@@ -203,7 +187,7 @@ pub(super) struct Change {
 pub(super) enum Step {
     /// Create that object; a `MyDaemonSet` with the annotation, as by `Begin`.
     Create(Side, Value),
-    /// Have the operator leave the pods of the `MyDaemonSet` alone, for this direction.
+    /// Have the operator leave the pods of the `MyDaemonSet` alone, for a migration this way.
     Begin,
     /// Stop the roll-out of the `DaemonSet`.
     Stop,
@@ -221,7 +205,7 @@ pub(super) enum Step {
 }
 
 /// The next step.
-pub(super) fn next(direction: Direction, state: &State) -> Result<Step, String> {
+pub(super) fn next(to: Side, state: &State) -> Result<Step, String> {
     let name = &state.name;
     for side in [Side::DaemonSet, Side::Ours] {
         let live = state.live(side);
@@ -229,16 +213,16 @@ pub(super) fn next(direction: Direction, state: &State) -> Result<Step, String> 
             return Ok(Step::Wait(format!("{} {name} to be gone", side.kind())));
         }
     }
-    let source = state.live(direction.source());
-    if let Some(controller) = source.and_then(Live::controller) {
+    let source = to.other();
+    if let Some(controller) = state.live(source).and_then(Live::controller) {
+        let kind = source.kind();
         return Err(format!(
-            "{} {name:?} is controlled by {controller}, which would put it back: take it out of that first",
-            direction.source().kind()
+            "{kind} {name:?} is controlled by {controller}, which would put it back: take it out of that first"
         ));
     }
-    match direction {
-        Direction::Forward => there(state),
-        Direction::Back => back(state),
+    match to {
+        Side::Ours => there(state),
+        Side::DaemonSet => back(state),
     }
 }
 
@@ -252,7 +236,7 @@ fn there(state: &State) -> Result<Step, String> {
         }
         (daemon_set, Some(ours)) => (daemon_set, ours),
     };
-    if let Some(step) = begun(Direction::Forward, daemon_set.as_ref(), ours, name)? {
+    if let Some(step) = begun(Side::Ours, daemon_set.as_ref(), ours, name)? {
         return Ok(step);
     }
     let Some(daemon_set) = daemon_set else {
@@ -300,16 +284,14 @@ fn back(state: &State) -> Result<Step, String> {
         }
         !pod.is_deleting && !selector.matches(&labels)
     });
-    let excluded: Vec<&Pod> = excluded.collect();
-    if !excluded.is_empty() {
-        let pods = pods_text(&excluded);
+    if let Some(pods) = named(excluded) {
         let text = format!("spec.selector of the DaemonSet excludes {pods} by a label");
         return match ours.migration() {
             Some(_) => Ok(Step::Wait(format!("a change of labels: {text}"))),
             None => Err(format!("{text}: remove the label or delete the pods first")),
         };
     }
-    if let Some(step) = begun(Direction::Back, daemon_set.as_ref(), ours, name)? {
+    if let Some(step) = begun(Side::DaemonSet, daemon_set.as_ref(), ours, name)? {
         return Ok(step);
     }
     if daemon_set.is_none()
@@ -330,7 +312,7 @@ fn back(state: &State) -> Result<Step, String> {
             };
             change(pod, labels, owner.map(|owner| owner.uid.clone()))
         });
-    if let Some(step) = changed(changes.collect()) {
+    if let Some(step) = changed(changes) {
         return Ok(step);
     }
     let Some(daemon_set) = daemon_set else {
@@ -352,12 +334,12 @@ fn back(state: &State) -> Result<Step, String> {
         });
         change(pod, labels.collect(), None)
     });
-    Ok(changed(changes.collect()).unwrap_or(Step::Orphan(Side::Ours)))
+    Ok(changed(changes).unwrap_or(Step::Orphan(Side::Ours)))
 }
 
-/// What is to be done before the operator is known to leave the pods alone, for this direction.
+/// What is to be done before the operator is known to leave the pods alone, for a migration this way.
 fn begun(
-    direction: Direction,
+    to: Side,
     daemon_set: Option<&Live>,
     ours: &Live,
     name: &str,
@@ -368,8 +350,8 @@ fn begun(
         return Err(format!("MyDaemonSet {name:?} is invalid: {why}"));
     }
     Ok(match ours.migration() {
-        Some(_) if ours.goes_against(direction) => Some(Step::Begin),
-        Some(by) if ours.direction().is_none() => {
+        Some(_) if ours.leads_away_from(to) => Some(Step::Begin),
+        Some(by) if ours.target().is_none() => {
             return Err(format!(
                 "MyDaemonSet {name:?} has the annotation {MIGRATION_ANNOTATION} of another client: {by}"
             ));
@@ -384,7 +366,7 @@ fn begun(
                 "there are both a DaemonSet and a MyDaemonSet {name:?}: delete the one that is not to stay, and run this again"
             ));
         }
-        None if direction == Direction::Back || is_marked => Some(Step::Begin),
+        None if to == Side::DaemonSet || is_marked => Some(Step::Begin),
         None if ours.kept().is_some() => Some(Step::Follow),
         None => {
             return Err(format!(
@@ -404,7 +386,7 @@ impl State {
 
     /// Whether a migration is under way.
     pub(super) fn is_begun(&self) -> bool {
-        let ours = self.ours.as_ref().and_then(Live::direction);
+        let ours = self.ours.as_ref().and_then(Live::target);
         let daemon_set = self.daemon_set.as_ref().and_then(Live::migration);
         ours.is_some() || daemon_set.is_some()
     }
@@ -444,9 +426,9 @@ pub(super) fn translated(ours: &Live) -> Result<Translation, String> {
 
 /// The value of the annotation on a `MyDaemonSet`. With the time, so that what the operator says about an earlier
 /// migration is not taken for an answer.
-pub(super) fn mark(direction: Direction, name: &str) -> String {
+pub(super) fn mark(to: Side, name: &str) -> String {
     let now = chrono::Utc::now().format("%Y-%m-%dT%H:%M:%S%.3fZ");
-    format!("{}{name}, since {now}", direction.command())
+    format!("{}{name}, since {now}", to.command())
 }
 
 /// A `DaemonSet` without what a migration has changed; what another client has changed meanwhile stays.
@@ -501,7 +483,7 @@ fn hand_over(state: &State) -> Option<Step> {
         // The operator takes no pod without a node, and the scheduler would place it beside the operator's.
         let unplaced = state.pods_at_stake();
         let unplaced = unplaced.filter(|pod| pod.node.is_empty() && !pod.is_deleting);
-        deleted(unplaced.cloned().collect(), "without a node")
+        deleted(unplaced, "without a node")
     })
 }
 
@@ -515,29 +497,18 @@ fn one_for_each_node(state: &State) -> Option<Step> {
     // One of its own before an orphan, which may be a user's; and what runs before what has ended.
     placed.sort_by_key(|pod| {
         let is_free = pod.controller.is_none();
-        (
-            &pod.node,
-            is_free,
-            pod.has_ended,
-            !pod.is_ready,
-            pod.created,
-        )
+        let rank = (is_free, pod.has_ended, !pod.is_ready, pod.created);
+        (&pod.node, rank)
     });
     let second = placed.windows(2).filter(|two| two[0].node == two[1].node);
-    deleted(
-        second.map(|two| two[1].clone()).collect(),
-        "beside another on its node",
-    )
+    deleted(second.map(|two| two[1]), "beside another on its node")
 }
 
 /// What must be over once the `DaemonSet` is deleted and its pods were orphaned.
 fn to_be_free(state: &State) -> Option<Step> {
-    let owned = state.pods.iter();
-    let owned: Vec<&Pod> = owned
-        .filter(|pod| state.is_of(pod, Side::DaemonSet))
-        .collect();
-    let text = || format!("{} to be without owner or gone", pods_text(&owned));
-    (!owned.is_empty()).then(|| Step::Wait(text()))
+    let pods = state.pods.iter();
+    let pods = named(pods.filter(|pod| state.is_of(pod, Side::DaemonSet)))?;
+    Some(Step::Wait(format!("{pods} to be without owner or gone")))
 }
 
 /// What must be over before the guarded `DaemonSet` may replace pods.
@@ -547,14 +518,6 @@ fn adoption(state: &State, live: &Live) -> Option<Step> {
         .pods_at_stake()
         .filter(|pod| !state.is_of(pod, Side::DaemonSet));
     let (leaving, free): (Vec<&Pod>, Vec<&Pod>) = free.partition(|pod| pod.is_deleting);
-    if !free.is_empty() {
-        let pods = pods_text(&free);
-        return Some(Step::Wait(format!("DaemonSet {name} to adopt {pods}")));
-    }
-    if !leaving.is_empty() {
-        let pods = pods_text(&leaving);
-        return Some(Step::Wait(format!("{pods} to be gone")));
-    }
     // Without the guard they would be placed.
     let placed: BTreeSet<&str> = state
         .pods_at_stake()
@@ -564,13 +527,18 @@ fn adoption(state: &State, live: &Live) -> Option<Step> {
     let second = state
         .pods_at_stake()
         .filter(|pod| pod.node.is_empty() && placed.contains(pod.meant_for.as_str()));
-    let second: Vec<&Pod> = second.collect();
-    if !second.is_empty() {
-        let pods = pods_text(&second);
-        return Some(Step::Wait(format!("DaemonSet {name} to delete {pods}")));
-    }
-    (!live.is_observed())
-        .then(|| Step::Wait(format!("the controller of DaemonSet {name} to see it")))
+    let wait = if let Some(pods) = named(free) {
+        format!("DaemonSet {name} to adopt {pods}")
+    } else if let Some(pods) = named(leaving) {
+        format!("{pods} to be gone")
+    } else if let Some(pods) = named(second) {
+        format!("DaemonSet {name} to delete {pods}")
+    } else if !live.is_observed() {
+        format!("the controller of DaemonSet {name} to see it")
+    } else {
+        return None;
+    };
+    Some(Step::Wait(wait))
 }
 
 /// The pods of a `DaemonSet` get the operator's labels, those that are leaving too: it counts them on their nodes. Those that
@@ -589,7 +557,7 @@ fn label_ours(state: &State) -> Option<Step> {
         }
         change(pod, labels, None)
     });
-    changed(changes.collect())
+    changed(changes)
 }
 
 fn change(
@@ -605,11 +573,13 @@ fn change(
     })
 }
 
-fn changed(changes: Vec<Change>) -> Option<Step> {
+fn changed(changes: impl Iterator<Item = Change>) -> Option<Step> {
+    let changes: Vec<Change> = changes.collect();
     (!changes.is_empty()).then_some(Step::Change(changes))
 }
 
-fn deleted(pods: Vec<Pod>, why: &'static str) -> Option<Step> {
+fn deleted<'a>(pods: impl Iterator<Item = &'a Pod>, why: &'static str) -> Option<Step> {
+    let pods: Vec<Pod> = pods.cloned().collect();
     (!pods.is_empty()).then_some(Step::Delete(pods, why))
 }
 
@@ -620,24 +590,25 @@ fn strings(labels: &Value) -> BTreeMap<String, Option<String>> {
         .collect()
 }
 
-/// `3 pods (a, b, c)`.
-fn pods_text(pods: &[&Pod]) -> String {
-    let names: Vec<&str> = pods
-        .iter()
-        .take(MAX_NAMES)
-        .map(|pod| pod.name.as_str())
-        .collect();
-    let more = if pods.len() > MAX_NAMES { ", ..." } else { "" };
-    let noun = if pods.len() == 1 { "pod" } else { "pods" };
-    format!("{} {noun} ({}{more})", pods.len(), names.join(", "))
+/// `3 pods (a, b, c)`; `None` if there are none.
+fn named<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Option<String> {
+    let names: Vec<&str> = pods.into_iter().map(|pod| pod.name.as_str()).collect();
+    let shown = names.get(..MAX_NAMES).unwrap_or(&names).join(", ");
+    let more = if names.len() > MAX_NAMES { ", ..." } else { "" };
+    (!names.is_empty()).then(|| format!("{} ({shown}{more})", count(names.len())))
+}
+
+/// `3 pods`.
+pub(super) fn count(pods: usize) -> String {
+    let plural = if pods == 1 { "" } else { "s" };
+    format!("{pods} pod{plural}")
 }
 
 /// The guarded form of a `DaemonSet`: it replaces nothing, and its pods stay off nodes with a pod of the `MyDaemonSet`.
 fn guarded(daemon_set: &Value, name: &str) -> Value {
     let mut object = daemon_set.clone();
     let strategy = object["spec"]["updateStrategy"].to_string();
-    let annotation = ["metadata", "annotations", MIGRATION_ANNOTATION];
-    *member(&mut object, &annotation) = strategy.into();
+    *member(&mut object, &MARK) = strategy.into();
     *member(&mut object, &["spec", "updateStrategy"]) = json!({"type": "OnDelete"});
     let terms = member(&mut object, &GUARDS);
     let mut required = terms.as_array().cloned().unwrap_or_default();
@@ -664,11 +635,9 @@ fn guard(name: &str) -> Value {
 }
 
 fn is_guarded(daemon_set: &Value, name: &str) -> bool {
-    let terms = GUARDS
-        .iter()
-        .try_fold(daemon_set, |value, key| value.get(key));
-    let mut terms = terms.and_then(Value::as_array).into_iter().flatten();
-    terms.any(|term| *term == guard(name))
+    let terms = GUARDS.iter().fold(daemon_set, |value, key| &value[*key]);
+    let terms = terms.as_array();
+    terms.is_some_and(|terms| terms.contains(&guard(name)))
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ impl Live {
     }
 
     fn annotate(&mut self, value: Value) {
-        self.set(&["metadata", "annotations", MIGRATION_ANNOTATION], value);
+        self.set(&MARK, value);
     }
 
     /// Its controller has seen it.
@@ -92,7 +92,7 @@ fn final_form(state: &State, side: Side) -> Value {
 }
 
 /// Carries a step out, as the cluster does with its controllers.
-fn carry_out(direction: Direction, step: &Step, state: &mut State) {
+fn carry_out(to: Side, step: &Step, state: &mut State) {
     let has_ours = |pod: &Pod| LABELS.iter().all(|key| pod.labels.contains_key(*key));
     match step {
         Step::Create(side, object) => {
@@ -106,14 +106,14 @@ fn carry_out(direction: Direction, step: &Step, state: &mut State) {
                     state.daemon_set = Some(created);
                 }
                 Side::Ours => {
-                    created.annotate(mark(direction, "web").into());
+                    created.annotate(mark(to, "web").into());
                     state.ours = Some(created);
                 }
             }
         }
         Step::Begin => {
             let ours = state.ours.as_mut().unwrap();
-            ours.annotate(mark(direction, "web").into());
+            ours.annotate(mark(to, "web").into());
         }
         Step::Stop => {
             let stopped = state.daemon_set.as_mut().unwrap();
@@ -154,7 +154,7 @@ fn carry_out(direction: Direction, step: &Step, state: &mut State) {
         Step::Delete(pods, _) => {
             state.pods.retain(|pod| !pods.contains(pod));
             for pod in pods.iter().filter(|pod| !pod.node.is_empty()) {
-                assert_eq!(direction, Direction::Back, "{pod:?}");
+                assert_eq!(to, Side::DaemonSet, "{pod:?}");
                 let mut left = state.pods.iter();
                 assert!(left.any(|other| other.node == pod.node), "{pod:?}");
             }
@@ -197,29 +197,29 @@ fn carry_out(direction: Direction, step: &Step, state: &mut State) {
 }
 
 /// The kinds of the steps from there to the end.
-fn to_the_end(direction: Direction, state: &mut State) -> Vec<String> {
+fn to_the_end(to: Side, state: &mut State) -> Vec<String> {
     let mut steps = Vec::new();
     for _ in 0..40 {
-        let step = next(direction, state).unwrap();
+        let step = next(to, state).unwrap();
         let text = format!("{step:?}");
         let kind: String = text
             .chars()
             .take_while(char::is_ascii_alphanumeric)
             .collect();
         steps.push(kind);
-        carry_out(direction, &step, state);
+        carry_out(to, &step, state);
         if step == Step::Follow {
             return steps;
         }
     }
-    panic!("{direction:?} does not end: {steps:?}");
+    panic!("{to:?} does not end: {steps:?}");
 }
 
 #[test]
 fn both_ways_have_their_order() {
     let mut state = begin();
     assert_eq!(
-        to_the_end(Direction::Forward, &mut state),
+        to_the_end(Side::Ours, &mut state),
         [
             "Create", "Wait", "Stop", "Wait", "Change", "Orphan", "Delete", "Finish", "Follow"
         ]
@@ -227,7 +227,7 @@ fn both_ways_have_their_order() {
     let ours = final_form(&state, Side::Ours);
     assert_eq!(ours, to_ours(&daemon_set()).unwrap().object);
     assert_eq!(
-        to_the_end(Direction::Back, &mut state),
+        to_the_end(Side::DaemonSet, &mut state),
         [
             "Begin", "Wait", "Change", "Create", "Wait", "Finish", "Change", "Orphan", "Follow"
         ]
@@ -246,30 +246,24 @@ fn turning_round_at_any_step_ends_with_the_same_objects() {
     for seed in 0..2_000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut state = begin();
-        let mut direction = Direction::Forward;
+        let mut to = Side::Ours;
         for _ in 0..random.usize(0..40) {
             if random.u32(0..5) == 0 {
-                direction = random
-                    .choice([Direction::Forward, Direction::Back])
-                    .unwrap();
+                to = random.choice([Side::Ours, Side::DaemonSet]).unwrap();
             }
             // At either end there is no way on.
-            if let Ok(step) = next(direction, &state) {
-                carry_out(direction, &step, &mut state);
+            if let Ok(step) = next(to, &state) {
+                carry_out(to, &step, &mut state);
             }
         }
-        for direction in [Direction::Forward, Direction::Back] {
-            to_the_end(direction, &mut state);
-            let (side, other, manifest) = match direction {
-                Direction::Forward => (
-                    Side::Ours,
-                    Side::DaemonSet,
-                    to_ours(&daemon_set()).unwrap().object,
-                ),
-                Direction::Back => (Side::DaemonSet, Side::Ours, daemon_set()),
+        for to in [Side::Ours, Side::DaemonSet] {
+            to_the_end(to, &mut state);
+            let manifest = match to {
+                Side::Ours => to_ours(&daemon_set()).unwrap().object,
+                Side::DaemonSet => daemon_set(),
             };
-            assert_eq!(final_form(&state, side), manifest, "seed {seed}");
-            assert_eq!(state.live(other), None, "seed {seed}");
+            assert_eq!(final_form(&state, to), manifest, "seed {seed}");
+            assert_eq!(state.live(to.other()), None, "seed {seed}");
         }
     }
 }
@@ -277,18 +271,18 @@ fn turning_round_at_any_step_ends_with_the_same_objects() {
 #[test]
 fn a_guarded_daemon_set_waits_for_every_pod() {
     let mut state = begin();
-    to_the_end(Direction::Forward, &mut state);
-    until(Direction::Back, &mut state, |step| {
+    to_the_end(Side::Ours, &mut state);
+    until(Side::DaemonSet, &mut state, |step| {
         matches!(step, Step::Create(_, _))
     });
-    let create = next(Direction::Back, &state).unwrap();
-    carry_out(Direction::Back, &create, &mut state);
-    let waits = |state: &State| match next(Direction::Back, state).unwrap() {
+    let create = next(Side::DaemonSet, &state).unwrap();
+    carry_out(Side::DaemonSet, &create, &mut state);
+    let waits = |state: &State| match next(Side::DaemonSet, state).unwrap() {
         Step::Wait(text) => text,
         other => panic!("{other:?}"),
     };
     assert_eq!(waits(&state), "DaemonSet web to adopt 2 pods (a, b)");
-    carry_out(Direction::Back, &Step::Wait(String::new()), &mut state);
+    carry_out(Side::DaemonSet, &Step::Wait(String::new()), &mut state);
     // One that cannot be adopted, because it is being deleted.
     state.pods[0].controller = None;
     state.pods[0].is_deleting = true;
@@ -302,7 +296,7 @@ fn a_guarded_daemon_set_waits_for_every_pod() {
     // On a node of its own it is not a second one.
     state.pods[1].meant_for = "n3".to_owned();
     let finish = Step::Finish(Side::DaemonSet);
-    assert_eq!(next(Direction::Back, &state), Ok(finish));
+    assert_eq!(next(Side::DaemonSet, &state), Ok(finish));
     // A pod that the operator had been creating when it stood aside is released, too.
     state.pods.push(pod("late", "n4", Some("MyDaemonSet")));
     let released = Change {
@@ -312,14 +306,14 @@ fn a_guarded_daemon_set_waits_for_every_pod() {
         owner: Some("MyDaemonSet".to_owned()),
     };
     let released = Step::Change(vec![released]);
-    assert_eq!(next(Direction::Back, &state), Ok(released));
+    assert_eq!(next(Side::DaemonSet, &state), Ok(released));
 }
 
 /// A guarded `DaemonSet` deletes all pods of a node but the oldest (`podsShouldBeOnNode`, daemon_controller.go), ready or not.
 #[test]
 fn of_two_pods_on_a_node_the_ready_one_stays() {
     let mut state = begin();
-    to_the_end(Direction::Forward, &mut state);
+    to_the_end(Side::Ours, &mut state);
     state.pods.clear();
     let owner = Some("MyDaemonSet");
     for (node, created, is_ready) in [
@@ -353,7 +347,7 @@ fn of_two_pods_on_a_node_the_ready_one_stays() {
         ..pod("n5-2", "n5", owner)
     };
     state.pods.extend([failed, users, starting]);
-    to_the_end(Direction::Back, &mut state);
+    to_the_end(Side::DaemonSet, &mut state);
     let left: Vec<&str> = state.pods.iter().map(|pod| pod.name.as_str()).collect();
     assert_eq!(left, ["n1-2", "n2-1", "n3-1", "n4-1", "n5-2"]);
 }
@@ -361,18 +355,15 @@ fn of_two_pods_on_a_node_the_ready_one_stays() {
 #[test]
 fn nothing_is_touched_before_the_operator_stands_aside() {
     let mut state = begin();
-    let create = next(Direction::Forward, &state).unwrap();
-    carry_out(Direction::Forward, &create, &mut state);
+    let create = next(Side::Ours, &state).unwrap();
+    carry_out(Side::Ours, &create, &mut state);
     let wait = "the operator to leave the pods of MyDaemonSet web alone";
+    assert_eq!(next(Side::Ours, &state), Ok(Step::Wait(wait.to_owned())));
+    // Nor for the other way by what it said about the first.
+    carry_out(Side::Ours, &Step::Wait(String::new()), &mut state);
+    carry_out(Side::DaemonSet, &Step::Begin, &mut state);
     assert_eq!(
-        next(Direction::Forward, &state),
-        Ok(Step::Wait(wait.to_owned()))
-    );
-    // Nor for the other direction by what it said about the first.
-    carry_out(Direction::Forward, &Step::Wait(String::new()), &mut state);
-    carry_out(Direction::Back, &Step::Begin, &mut state);
-    assert_eq!(
-        next(Direction::Back, &state),
+        next(Side::DaemonSet, &state),
         Ok(Step::Wait(wait.to_owned()))
     );
 }
@@ -380,17 +371,14 @@ fn nothing_is_touched_before_the_operator_stands_aside() {
 #[test]
 fn a_daemon_set_that_is_changed_meanwhile_is_translated_again() {
     let mut state = begin();
-    until(Direction::Forward, &mut state, |step| {
+    until(Side::Ours, &mut state, |step| {
         matches!(step, Step::Orphan(_))
     });
     let annotations = ["spec", "template", "metadata", "annotations"];
     let live = state.daemon_set.as_mut().unwrap();
     live.set(&annotations, json!({"changed": "now"}));
-    assert_eq!(
-        next(Direction::Forward, &state),
-        Ok(Step::Orphan(Side::Ours))
-    );
-    to_the_end(Direction::Forward, &mut state);
+    assert_eq!(next(Side::Ours, &state), Ok(Step::Orphan(Side::Ours)));
+    to_the_end(Side::Ours, &mut state);
     let ours = final_form(&state, Side::Ours);
     let template = &ours["spec"]["template"]["metadata"];
     assert_eq!(template["annotations"]["changed"], "now");
@@ -404,38 +392,35 @@ fn a_daemon_set_that_is_changed_meanwhile_is_translated_again() {
 #[test]
 fn what_cannot_be_migrated_is_one_line() {
     let mut state = begin();
-    let refused = |direction, state: &State| next(direction, state).unwrap_err();
+    let refused = |to, state: &State| next(to, state).unwrap_err();
     state.ours = Some(live(&to_ours(&daemon_set()).unwrap().object));
-    for direction in [Direction::Forward, Direction::Back] {
+    for to in [Side::Ours, Side::DaemonSet] {
         assert_eq!(
-            refused(direction, &state),
+            refused(to, &state),
             "there are both a DaemonSet and a MyDaemonSet \"web\": delete the one that is not to stay, and run this again"
         );
     }
     state.daemon_set = None;
     assert_eq!(
-        refused(Direction::Forward, &state),
+        refused(Side::Ours, &state),
         "there is no DaemonSet \"web\" to migrate, and a MyDaemonSet of that name exists"
     );
     state.ours = None;
+    assert_eq!(refused(Side::Ours, &state), "there is no DaemonSet \"web\"");
     assert_eq!(
-        refused(Direction::Forward, &state),
-        "there is no DaemonSet \"web\""
-    );
-    assert_eq!(
-        refused(Direction::Back, &state),
+        refused(Side::DaemonSet, &state),
         "there is no MyDaemonSet \"web\""
     );
 }
 
 /// Takes steps until that one is next.
-fn until(direction: Direction, state: &mut State, is_next: impl Fn(&Step) -> bool) {
+fn until(to: Side, state: &mut State, is_next: impl Fn(&Step) -> bool) {
     for _ in 0..40 {
-        let step = next(direction, state).unwrap();
+        let step = next(to, state).unwrap();
         if is_next(&step) {
             return;
         }
-        carry_out(direction, &step, state);
+        carry_out(to, &step, state);
     }
     panic!("the step never comes: {state:#?}");
 }
@@ -446,7 +431,7 @@ fn a_pod_that_the_selector_excludes_is_named_and_never_labelled_for_ever() {
     let spec = &mut state.daemon_set.as_mut().unwrap().0["spec"];
     spec["selector"]["matchExpressions"] =
         json!([{"key": "quarantine", "operator": "DoesNotExist"}]);
-    to_the_end(Direction::Forward, &mut state);
+    to_the_end(Side::Ours, &mut state);
     let quarantine = |state: &mut State| {
         let labels = &mut state.pods[0].labels;
         labels.insert("quarantine".to_owned(), "yes".to_owned());
@@ -455,16 +440,16 @@ fn a_pod_that_the_selector_excludes_is_named_and_never_labelled_for_ever() {
     let mut excluded = state.clone();
     quarantine(&mut excluded);
     assert_eq!(
-        next(Direction::Back, &excluded).unwrap_err(),
+        next(Side::DaemonSet, &excluded).unwrap_err(),
         "spec.selector of the DaemonSet excludes 1 pod (a) by a label: remove the label or delete the pods first"
     );
     // After it.
-    until(Direction::Back, &mut state, |step| {
+    until(Side::DaemonSet, &mut state, |step| {
         matches!(step, Step::Create(_, _))
     });
     quarantine(&mut state);
     assert_eq!(
-        next(Direction::Back, &state),
+        next(Side::DaemonSet, &state),
         Ok(Step::Wait(
             "a change of labels: spec.selector of the DaemonSet excludes 1 pod (a) by a label"
                 .to_owned()
@@ -483,32 +468,32 @@ fn turning_round_keeps_what_others_have_changed_meanwhile() {
     *member(&mut wanted, &place) = "changed".into();
     // The DaemonSet is stopped, and the way back begins.
     let mut state = begin();
-    until(Direction::Forward, &mut state, |step| {
+    until(Side::Ours, &mut state, |step| {
         matches!(step, Step::Orphan(_))
     });
     changed(&mut state);
-    to_the_end(Direction::Back, &mut state);
+    to_the_end(Side::DaemonSet, &mut state);
     assert_eq!(final_form(&state, Side::DaemonSet), wanted);
 
     // It is guarded.
     let mut state = begin();
-    to_the_end(Direction::Forward, &mut state);
-    until(Direction::Back, &mut state, |step| {
+    to_the_end(Side::Ours, &mut state);
+    until(Side::DaemonSet, &mut state, |step| {
         *step == Step::Finish(Side::DaemonSet)
     });
     changed(&mut state);
-    to_the_end(Direction::Back, &mut state);
+    to_the_end(Side::DaemonSet, &mut state);
     assert_eq!(final_form(&state, Side::DaemonSet), wanted);
 
     // A strategy that another client has set stays.
     let mut state = begin();
-    until(Direction::Forward, &mut state, |step| {
+    until(Side::Ours, &mut state, |step| {
         matches!(step, Step::Orphan(_))
     });
     let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 3}});
     let live = state.daemon_set.as_mut().unwrap();
     live.set(&["spec", "updateStrategy"], strategy.clone());
-    to_the_end(Direction::Forward, &mut state);
+    to_the_end(Side::Ours, &mut state);
     let ours = final_form(&state, Side::Ours);
     assert_eq!(ours["spec"]["updateStrategy"], strategy);
 }
@@ -516,15 +501,15 @@ fn turning_round_keeps_what_others_have_changed_meanwhile() {
 #[test]
 fn another_term_beside_the_guard_stays() {
     let mut state = begin();
-    to_the_end(Direction::Forward, &mut state);
-    until(Direction::Back, &mut state, |step| {
+    to_the_end(Side::Ours, &mut state);
+    until(Side::DaemonSet, &mut state, |step| {
         *step == Step::Finish(Side::DaemonSet)
     });
     let other = json!({"topologyKey": "zone"});
     let live = state.daemon_set.as_mut().unwrap();
     let terms = member(&mut live.0, &GUARDS);
     terms.as_array_mut().unwrap().push(other.clone());
-    to_the_end(Direction::Back, &mut state);
+    to_the_end(Side::DaemonSet, &mut state);
     let manifest = final_form(&state, Side::DaemonSet);
     let place = format!("/{}", GUARDS.join("/"));
     assert_eq!(manifest.pointer(&place), Some(&json!([other])));
@@ -537,7 +522,7 @@ fn an_object_that_another_one_controls_is_not_migrated() {
     let live = state.daemon_set.as_mut().unwrap();
     live.set(&["metadata", "ownerReferences"], agent);
     assert_eq!(
-        next(Direction::Forward, &state).unwrap_err(),
+        next(Side::Ours, &state).unwrap_err(),
         "DaemonSet \"web\" is controlled by Agent web, which would put it back: take it out of that first"
     );
 }
@@ -546,7 +531,7 @@ fn an_object_that_another_one_controls_is_not_migrated() {
 fn what_another_client_has_written_is_no_state_of_a_migration() {
     // An object that was copied with its annotations.
     let mut state = begin();
-    to_the_end(Direction::Forward, &mut state);
+    to_the_end(Side::Ours, &mut state);
     let copy = state.ours.as_mut().unwrap();
     assert!(copy.kept().is_some());
     copy.set(&["metadata", "name"], "copy".into());
@@ -554,33 +539,33 @@ fn what_another_client_has_written_is_no_state_of_a_migration() {
 
     // An annotation that was set by hand.
     let mut state = begin();
-    to_the_end(Direction::Forward, &mut state);
+    to_the_end(Side::Ours, &mut state);
     state.ours.as_mut().unwrap().annotate("hands off".into());
     assert!(!state.is_begun());
-    for direction in [Direction::Forward, Direction::Back] {
+    for to in [Side::Ours, Side::DaemonSet] {
         assert_eq!(
-            next(direction, &state).unwrap_err(),
+            next(to, &state).unwrap_err(),
             "MyDaemonSet \"web\" has the annotation apps.zhongmingmao.io/migration of another client: hands off"
         );
     }
 
     // The strategy of a DaemonSet that was edited.
     let mut state = begin();
-    until(Direction::Forward, &mut state, |step| {
+    until(Side::Ours, &mut state, |step| {
         matches!(step, Step::Orphan(_))
     });
     state.daemon_set.as_mut().unwrap().annotate("{".into());
-    let error = next(Direction::Forward, &state).unwrap_err();
+    let error = next(Side::Ours, &state).unwrap_err();
     assert!(error.contains("is not its strategy"), "{error}");
 
     // A spec that the operator rejects: it would never stand aside.
     let mut state = begin();
-    to_the_end(Direction::Forward, &mut state);
+    to_the_end(Side::Ours, &mut state);
     let rejected = json!([{"type": "Accepted", "status": "False", "message": "spec.image: bad"}]);
     let ours = state.ours.as_mut().unwrap();
     ours.set(&["status", "conditions"], rejected);
     assert_eq!(
-        next(Direction::Back, &state).unwrap_err(),
+        next(Side::DaemonSet, &state).unwrap_err(),
         "MyDaemonSet \"web\" is invalid: spec.image: bad"
     );
 }
