@@ -93,11 +93,19 @@ pub(crate) struct NodeCell {
 }
 
 /// A pod that is worth a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
     pub(crate) pod: String,
-    /// What is wrong, as far as that is known without a closer look.
+    /// What is wrong or, after a closer look, what it waits for.
     pub(crate) reason: String,
+    /// The last lines of one that fails, after a closer look.
+    pub(crate) lines: Vec<String>,
+}
+
+/// The nodes in that state whose pod is worth a line.
+pub(crate) fn noted(cells: &[NodeCell], cell: Cell) -> impl Iterator<Item = (&NodeCell, &Noted)> {
+    let cells = cells.iter().filter(move |it| it.cell == cell);
+    cells.filter_map(|it| Some((it, it.pod.as_ref()?)))
 }
 
 /// A pod that has not been Ready for so long is worth a line.
@@ -155,6 +163,7 @@ impl NodeCell {
             pod: pod.zip(reason).map(|(pod, reason)| Noted {
                 pod: pod.name.clone(),
                 reason,
+                lines: Vec::new(),
             }),
         }
     }

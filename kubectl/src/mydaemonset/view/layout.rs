@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr as _;
 
-use super::cells::{Cell, NodeCell};
+use super::cells::{Cell, NodeCell, noted};
 use super::line::{Line, fit, wrap};
 use crate::mydaemonset::list;
 use crate::mydaemonset::object::Object;
@@ -43,19 +43,6 @@ impl Page {
             utf8,
         }
     }
-}
-
-/// A pod that is worth a line, after a closer look.
-#[derive(Clone, Debug)]
-pub(crate) struct ShownPod {
-    /// Why it is.
-    pub(crate) cell: Cell,
-    pub(crate) node: String,
-    pub(crate) pod: String,
-    /// What is wrong, or what it waits for.
-    pub(crate) reason: String,
-    /// The last lines of one that fails.
-    pub(crate) lines: Vec<String>,
 }
 
 /// The object, its revision, its state, and why.
@@ -287,27 +274,23 @@ pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
     Line::new(&format!("{state}, revision {revision}: {nodes}"))
 }
 
-/// The failing pods with their last lines, and those that take long to become Ready, with what they wait for. What matters
-/// most comes first: the end of a page or a line may be cut off.
-pub(crate) fn pods(pods: &[ShownPod], cells: &[NodeCell], page: Page) -> Vec<Line> {
+/// The failing pods with their last lines, and those that take long to become Ready, with what they wait for: those `shown`
+/// had a closer look, of all the `cells`. What matters most comes first: the end of a page or a line may be cut off.
+pub(crate) fn pods(shown: &[NodeCell], cells: &[NodeCell], page: Page) -> Vec<Line> {
     let mut lines = Vec::new();
     for (cell, title) in [
         (Cell::Failed, "Failing pods"),
         (Cell::Starting, "Not Ready for more than a minute"),
     ] {
-        let noted = cells
-            .iter()
-            .filter(|it| it.cell == cell && it.pod.is_some());
-        let of_cell: Vec<&ShownPod> = pods.iter().filter(|pod| pod.cell == cell).collect();
-        let title = match (of_cell.len(), noted.count()) {
+        let title = match (noted(shown, cell).count(), noted(cells, cell).count()) {
             (0, _) => continue,
             (shown, total) if shown < total => format!("{title} ({shown} of {total}):"),
             _ => format!("{title}:"),
         };
         lines.extend([Line::default(), Line::new(&title)]);
-        for pod in of_cell {
+        for (node, pod) in noted(shown, cell) {
             let line = mark(Line::new("  "), cell, page).plain(&format!(" {}  ", pod.reason));
-            let line = line.styled(&pod.node, Some(Style::Strong));
+            let line = line.styled(&node.node, Some(Style::Strong));
             lines.push(line.plain(&format!("  {}", pod.pod)));
             let said = pod.lines.iter();
             lines.extend(said.map(|line| Line::new("      ").styled(line, Some(Style::Faint))));
@@ -346,7 +329,7 @@ mod tests {
             cell: cell(i),
             pod: Some(Noted {
                 pod: format!("node-{i:04}-abc"),
-                reason: String::new(),
+                ..Noted::default()
             }),
         };
         (0..count).map(node).collect()
@@ -450,12 +433,15 @@ mod tests {
         let mut cells = cells(40, 7, |i| seven[i % 7]);
         cells[3].node.clone_from(&hostile);
         cells[5].group.clone_from(&hostile);
-        let shown = [Cell::Failed, Cell::Starting].map(|cell| ShownPod {
+        let shown = [Cell::Failed, Cell::Starting].map(|cell| NodeCell {
             cell,
             node: hostile.clone(),
-            pod: hostile.clone(),
-            reason: hostile.clone(),
-            lines: vec![hostile.clone(), "x".repeat(500)],
+            group: String::new(),
+            pod: Some(Noted {
+                pod: hostile.clone(),
+                reason: hostile.clone(),
+                lines: vec![hostile.clone(), "x".repeat(500)],
+            }),
         });
         let status = json!({"observedGeneration": 3, "state": hostile, "conditions": [{"type": "Progressing",
             "status": "True", "reason": "x", "message": hostile.repeat(20), "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
@@ -512,12 +498,15 @@ mod tests {
 
     #[test]
     fn failing_pods_have_their_last_lines_and_others_the_reason_first() {
-        let shown = |cell, reason: &str, lines: &[&str]| ShownPod {
+        let shown = |cell, reason: &str, lines: &[&str]| NodeCell {
             cell,
             node: "n1".to_owned(),
-            pod: "n1-abc".to_owned(),
-            reason: reason.to_owned(),
-            lines: lines.iter().map(ToString::to_string).collect(),
+            group: String::new(),
+            pod: Some(Noted {
+                pod: "n1-abc".to_owned(),
+                reason: reason.to_owned(),
+                lines: lines.iter().map(ToString::to_string).collect(),
+            }),
         };
         let fails = shown(
             Cell::Failed,

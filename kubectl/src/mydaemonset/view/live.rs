@@ -23,10 +23,10 @@ use tokio::sync::mpsc;
 use tokio::time::{self, MissedTickBehavior};
 
 use super::cells::{NodeCell, Noted, cells, group_label};
-use super::layout::{self, Page, ShownPod};
+use super::layout::{self, Page};
 use super::line::Line;
 use super::screen::Screen;
-use super::{frame, is_utf8, look_at, noted, retried};
+use super::{first_noted, frame, is_utf8, look_at, retried};
 use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::cluster;
@@ -280,7 +280,7 @@ enum Output {
 /// What is shown of single pods, and when it was read.
 #[derive(Default)]
 struct LastLines {
-    pods: Vec<ShownPod>,
+    pods: Vec<NodeCell>,
     /// The pods that it was read for, as they were.
     of: Vec<Noted>,
     read: Option<Instant>,
@@ -353,7 +353,7 @@ async fn watch(
     );
     let (mut state, mut last_lines) = (State::default(), LastLines::default());
     let mut losses = Losses::default();
-    let (read, mut was_read) = mpsc::channel::<Vec<ShownPod>>(1);
+    let (read, mut was_read) = mpsc::channel::<Vec<NodeCell>>(1);
     let mut returned: BoxFuture<'_, ()> = pending().boxed();
     let (mut is_stale, mut drawn) = (true, Instant::now());
     loop {
@@ -402,7 +402,7 @@ async fn watch(
                 // However many nodes there are, frames take a small part of a core.
                 frames.reset_after((drawn.elapsed() * REST).clamp(FRAME, REFRESH));
                 // They are read again when these change.
-                let of: Vec<Noted> = noted(&cells).map(|(_, it)| it.clone()).collect();
+                let of: Vec<Noted> = first_noted(&cells).map(|(_, it)| it.clone()).collect();
                 if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
                     last_lines.of = of;
                     last_lines.read = Some(Instant::now());
@@ -543,6 +543,7 @@ mod tests {
         let noted = |reason: &str| Noted {
             pod: "p".to_owned(),
             reason: reason.to_owned(),
+            lines: Vec::new(),
         };
         let of = [noted("Error, 1 restarts")];
         let mut last = LastLines::default();

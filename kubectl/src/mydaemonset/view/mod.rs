@@ -22,8 +22,8 @@ use super::object::{Object, parse_name};
 use super::{cluster, failing, list, starting, why};
 use crate::connection::{Connection, Failure};
 use crate::terminal::{Colour, size};
-use cells::{Cell, NodeCell, Noted, cells, group_label};
-use layout::{Page, ShownPod};
+use cells::{Cell, NodeCell, Noted, cells, group_label, noted};
+use layout::Page;
 use line::Line;
 
 /// The objects, or the nodes of one.
@@ -113,40 +113,31 @@ fn rendered(lines: &[Line], stream: &impl IsTerminal) -> Vec<String> {
 }
 
 /// The first pods that fail, and that take long to become Ready: those worth a closer look.
-fn noted(cells: &[NodeCell]) -> impl Iterator<Item = (&NodeCell, &Noted)> {
-    let of = |cell| {
-        let cells = cells.iter().filter(move |it| it.cell == cell);
-        let noted = cells.filter_map(|it| Some((it, it.pod.as_ref()?)));
-        noted.take(MAX_PODS)
-    };
+fn first_noted(cells: &[NodeCell]) -> impl Iterator<Item = (&NodeCell, &Noted)> {
+    let of = |cell| noted(cells, cell).take(MAX_PODS);
     of(Cell::Failed).chain(of(Cell::Starting))
 }
 
 /// The same with what the closer look shows.
-async fn look_at(connection: &Connection, cells: &[NodeCell]) -> Vec<ShownPod> {
+async fn look_at(connection: &Connection, cells: &[NodeCell]) -> Vec<NodeCell> {
     let api = connection.api::<Pod>();
-    let pods = noted(cells).map(async |(cell, noted)| {
+    let nodes = first_noted(cells).map(async |(node, noted)| {
         let look = async {
             let pod = api.get(&noted.pod).await.ok()?;
-            Some(match cell.cell {
-                Cell::Failed => {
-                    let lines = failing::last_lines(&api, &noted.pod, &pod).await;
-                    (noted.reason.clone(), lines)
-                }
-                _ => (starting::reason(&pod), Vec::new()),
-            })
+            let mut found = noted.clone();
+            match node.cell {
+                Cell::Failed => found.lines = failing::last_lines(&api, &noted.pod, &pod).await,
+                _ => found.reason = starting::reason(&pod),
+            }
+            Some(found)
         };
         let found = tokio::time::timeout(TIMEOUT, look).await.ok().flatten();
-        let (reason, lines) = found.unwrap_or_else(|| (noted.reason.clone(), Vec::new()));
-        ShownPod {
-            cell: cell.cell,
-            node: cell.node.clone(),
-            pod: noted.pod.clone(),
-            reason,
-            lines,
+        NodeCell {
+            pod: found.or_else(|| node.pod.clone()),
+            ..node.clone()
         }
     });
-    join_all(pods).await
+    join_all(nodes).await
 }
 
 /// Everything that is shown. `lost` says why there is no connection, `missing` what the user may not list.
@@ -154,7 +145,7 @@ fn frame(
     object: &Object,
     lost: Option<&str>,
     cells: &[NodeCell],
-    pods: &[ShownPod],
+    pods: &[NodeCell],
     missing: &[&str],
     page: Page,
 ) -> Vec<Line> {
@@ -265,11 +256,11 @@ mod tests {
             cell: [Cell::Starting, Cell::Failed, Cell::New][i % 3],
             pod: Some(Noted {
                 pod: format!("p{i}"),
-                reason: String::new(),
+                ..Noted::default()
             }),
         });
         let cells: Vec<NodeCell> = cells.collect();
-        let noted: Vec<&str> = noted(&cells).map(|(_, it)| it.pod.as_str()).collect();
+        let noted: Vec<&str> = first_noted(&cells).map(|(_, it)| it.pod.as_str()).collect();
         let expected = [
             "p1", "p4", "p7", "p10", "p13", "p0", "p3", "p6", "p9", "p12",
         ];
