@@ -5,6 +5,7 @@
 //! A template is replaced as a whole, by a JSON patch, and not merged with the one before.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use kube::ResourceExt as _;
 use kube::api::Patch;
 use my_operator_mydaemonset::names::{APPROVE_ANNOTATION, RESUME_ANNOTATION};
 use my_operator_mydaemonset::status::WAITING_FOR_APPROVAL;
@@ -126,9 +127,7 @@ pub(crate) fn restart(object: &Object, now: DateTime<Utc>) -> Result<Edit, Strin
         return Err(error(object, text));
     }
     let at = now.to_rfc3339_opts(SecondsFormat::Secs, true);
-    let template = object.member("template");
-    let before = template.and_then(|t| t.get("metadata")?.get("annotations")?.get(RESTARTED_AT));
-    if before.and_then(Value::as_str) == Some(at.as_str()) {
+    if object.raw.data["spec"]["template"]["metadata"]["annotations"][RESTARTED_AT] == *at {
         let text = "if restart has already been triggered within the past second, please wait before attempting to trigger another";
         return Err(error(object, text));
     }
@@ -153,16 +152,15 @@ pub(crate) fn undo(object: &Object, to: &Revision) -> Result<Edit, String> {
     let mut operations = Vec::new();
     for field in ["image", "template"] {
         let path = format!("/spec/{field}");
-        let before = object.member(field);
-        let after = to.content.get(field).filter(|value| !value.is_null());
-        match (before, after) {
-            (before, after) if before == after => {}
-            (_, Some(after)) => operations.push(json!({"op": "add", "path": path, "value": after})),
-            (_, None) => operations.push(json!({"op": "remove", "path": path})),
+        let (before, after) = (&object.raw.data["spec"][field], &to.content[field]);
+        if after.is_null() && !before.is_null() {
+            operations.push(json!({"op": "remove", "path": path}));
+        } else if after != before {
+            operations.push(json!({"op": "add", "path": path, "value": after}));
         }
     }
+    let number = to.number;
     if operations.is_empty() {
-        let number = to.number;
         return Ok(Edit {
             patch: None,
             operation: format!(
@@ -170,10 +168,9 @@ pub(crate) fn undo(object: &Object, to: &Revision) -> Result<Edit, String> {
             ),
         });
     }
-    let annotations = object.raw.metadata.annotations.as_ref();
     // They would let the same revision go on at once, should it come back from a file, however its pods fail.
     for annotation in [RESUME_ANNOTATION, APPROVE_ANNOTATION] {
-        if annotations.is_some_and(|all| all.contains_key(annotation)) {
+        if object.raw.annotations().contains_key(annotation) {
             let path = format!("/metadata/annotations/{}", annotation.replace('/', "~1"));
             operations.push(json!({"op": "remove", "path": path}));
         }
@@ -187,7 +184,7 @@ pub(crate) fn undo(object: &Object, to: &Revision) -> Result<Edit, String> {
     let operations = operations.map_err(|error| error.to_string())?;
     Ok(Edit {
         patch: Some(Patch::Json(operations)),
-        operation: format!("rolled back to revision {} ({})", to.number, to.image()),
+        operation: format!("rolled back to revision {number} ({})", to.image()),
     })
 }
 

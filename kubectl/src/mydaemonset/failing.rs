@@ -59,33 +59,23 @@ pub(super) fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 /// The container that ended with a failure, if one ever ran.
 fn source(pod: &Pod) -> Option<Source> {
     let failed = |state: Option<&ContainerState>| {
-        state.is_some_and(|state| {
-            state
-                .terminated
-                .as_ref()
-                .is_some_and(|end| end.exit_code != 0)
-        })
-    };
-    let source = |status: &ContainerStatus, previous| Source {
-        container: status.name.clone(),
-        previous,
+        let end = state.and_then(|state| state.terminated.as_ref());
+        end.is_some_and(|end| end.exit_code != 0)
     };
     let ended = statuses(pod).find(|status| failed(status.state.as_ref()));
     let restarted = || statuses(pod).find(|status| failed(status.last_state.as_ref()));
-    ended
-        .map(|status| source(status, false))
-        .or_else(|| restarted().map(|status| source(status, true)))
+    Some(Source {
+        previous: ended.is_none(),
+        container: ended.or_else(restarted)?.name.clone(),
+    })
 }
 
 /// What the kubelet says about the pod.
 fn message(pod: &Pod) -> Option<String> {
     let state = |status: &ContainerStatus| {
         let state = status.state.as_ref()?;
-        let waiting = state
-            .waiting
-            .as_ref()
-            .and_then(|waiting| waiting.message.clone());
-        waiting.or_else(|| state.terminated.as_ref()?.message.clone())
+        let waiting = || state.waiting.as_ref()?.message.clone();
+        waiting().or_else(|| state.terminated.as_ref()?.message.clone())
     };
     let of_container = statuses(pod).find_map(state);
     let of_pod = || pod.status.as_ref()?.message.clone();

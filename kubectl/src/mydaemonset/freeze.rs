@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::{SecondsFormat, Utc};
 use clap::Args;
+use kube::ResourceExt as _;
 use kube::api::Patch;
 use my_operator_mydaemonset::names::FREEZE_ANNOTATION;
 use my_operator_mydaemonset::status::{FROZEN, INVALID, is_migrating};
@@ -52,11 +53,8 @@ impl Freeze {
     pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
         // The status repeats it: what it said of an earlier freeze does not count.
         let now = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
-        let value = if self.no_creates {
-            format!("all since {now}")
-        } else {
-            format!("since {now}")
-        };
+        let all = if self.no_creates { "all " } else { "" };
+        let value = format!("{all}since {now}");
         self.which.run(connection, Some(&value)).await
     }
 }
@@ -159,10 +157,9 @@ fn is_acknowledged(object: &Object, value: Option<&str>) -> bool {
 
 /// Why the operator will not acknowledge it, if that is known.
 fn obstacle(object: &Object, value: Option<&str>) -> Option<&'static str> {
-    let (metadata, status) = (&object.raw.metadata, &object.status);
-    let annotations = metadata.annotations.as_ref();
-    let present = annotations.and_then(|all| all.get(FREEZE_ANNOTATION));
-    if metadata.deletion_timestamp.is_some() {
+    let present = object.raw.annotations().get(FREEZE_ANNOTATION);
+    let status = &object.status;
+    if object.raw.metadata.deletion_timestamp.is_some() {
         Some("is being deleted: the operator does not act on it, and acknowledges nothing")
     } else if present.map(String::as_str) != value {
         Some("was frozen or thawed by another client meanwhile: see its annotation, and repeat")

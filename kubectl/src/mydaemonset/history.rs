@@ -3,6 +3,8 @@
 use admission_rules::text::cut;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::ResourceExt as _;
+use my_operator_kind::watched::controller;
 use my_operator_mydaemonset::names::{
     CHANGE_CAUSE_ANNOTATION, CHANGED_FROM_ANNOTATION, REVISION_LABEL,
 };
@@ -37,16 +39,15 @@ pub(crate) struct Revision {
 
 impl Revision {
     fn new(stored: ControllerRevision) -> Self {
-        let metadata = stored.metadata;
-        let label = |key: &str| metadata.labels.as_ref()?.get(key).cloned();
         let annotation = |key: &str| {
-            let value = metadata.annotations.as_ref()?.get(key).cloned();
+            let value = stored.annotations().get(key).cloned();
             value.filter(|value| !value.is_empty())
         };
+        let hash = stored.labels().get(REVISION_LABEL).cloned();
         Self {
             number: stored.revision,
-            hash: label(REVISION_LABEL).unwrap_or_default(),
-            since: since(&metadata),
+            hash: hash.unwrap_or_default(),
+            since: since(&stored.metadata),
             cause: annotation(CHANGE_CAUSE_ANNOTATION),
             from: annotation(CHANGED_FROM_ANNOTATION),
             content: stored.data.map(|data| data.0).unwrap_or_default(),
@@ -63,9 +64,7 @@ impl Revision {
 /// The revisions that this object controls, the oldest first.
 pub(crate) fn history(uid: &str, stored: Vec<ControllerRevision>) -> Vec<Revision> {
     let is_ours = |revision: &ControllerRevision| {
-        let owners = revision.metadata.owner_references.iter().flatten();
-        let mut controllers = owners.filter(|owner| owner.controller == Some(true));
-        controllers.any(|owner| owner.uid == uid)
+        controller(Some(revision.owner_references())).is_some_and(|owner| owner.uid == uid)
     };
     let ours = stored.into_iter().filter(is_ours);
     let mut history: Vec<Revision> = ours.map(Revision::new).collect();

@@ -17,7 +17,6 @@ use my_operator_mydaemonset::status::{
 };
 use my_operator_mydaemonset::why::Seen;
 use serde::Deserialize as _;
-use serde_json::Value;
 use wall_clock_controller::reconcile::condition::{self, ACCEPTED, Condition};
 
 use crate::connection::Kind;
@@ -124,6 +123,11 @@ impl Object {
             UNAVAILABLE => AVAILABLE,
             _ => PROGRESSING,
         };
+        self.message(type_)
+    }
+
+    /// The message of the condition of that type; empty if there is none.
+    pub(crate) fn message(&self, type_: &str) -> &str {
         self.condition(type_).map_or("", |c| c.message.as_str())
     }
 
@@ -214,19 +218,13 @@ impl Object {
     pub(crate) fn strategy(&self) -> Strategy {
         Strategy::from_spec(&self.spec)
     }
-
-    /// A member of the spec, as it is stored.
-    pub(crate) fn member(&self, name: &str) -> Option<&Value> {
-        let member = self.raw.data.get("spec")?.get(name)?;
-        Some(member).filter(|member| !member.is_null())
-    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     /// An object with that spec and status.
     pub(crate) fn object(spec: &Value, status: &Value) -> Object {

@@ -100,21 +100,20 @@ pub(crate) fn progress(
 fn failure(object: &Object) -> Option<String> {
     let name = &object.name;
     let accepted = object.condition(ACCEPTED);
-    let (what, condition) = if accepted.is_some_and(|c| c.status == "False") {
-        (format!("{RESOURCE} {name:?} is invalid"), accepted)
-    } else if object.is_auto_paused() {
-        let what = format!("daemon set {name:?} stopped by itself");
-        (what, object.condition(PROGRESSING))
+    if accepted.is_some_and(|c| c.status == "False") {
+        let message = object.message(ACCEPTED);
+        return Some(format!("{RESOURCE} {name:?} is invalid: {message}"));
+    }
+    let (what, type_) = if object.is_auto_paused() {
+        ("stopped by itself", PROGRESSING)
     } else if object.progress() == ROLLED_BACK {
-        let what = format!("daemon set {name:?} went back by itself");
-        (what, object.condition(PROGRESSING))
+        ("went back by itself", PROGRESSING)
     } else {
-        let stalled = object.holds(STALLED)?;
-        let what = format!("daemon set {name:?} cannot be rolled out");
-        (what, Some(stalled))
+        object.holds(STALLED)?;
+        ("cannot be rolled out", STALLED)
     };
-    let message = condition.map_or("", |c| c.message.as_str());
-    Some(format!("{what}: {message}"))
+    let message = object.message(type_);
+    Some(format!("daemon set {name:?} {what}: {message}"))
 }
 
 fn note(object: &Object) -> Option<String> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::Utc;
 use clap::{Args, Subcommand};
 use futures::StreamExt as _;
+use kube::ResourceExt as _;
 use kube::api::{DynamicObject, Patch};
 use kube::runtime::watcher::watch_object;
 use serde_json::Value;
@@ -338,8 +339,7 @@ impl Undo {
 
     /// Says what else there is to know before the object goes back.
     fn warn(&self, object: &Object, to: &Revision) -> io::Result<()> {
-        let mut annotations = object.raw.metadata.annotations.iter().flatten();
-        if annotations.any(|(key, _)| key == LAST_APPLIED) {
+        if object.raw.annotations().contains_key(LAST_APPLIED) {
             // kubectl's words.
             terminal::note(&format!(
                 "Warning: resource mydaemonsets/{} was previously managed with 'kubectl apply'. Rolling back will not update the {LAST_APPLIED} annotation, which may cause unexpected behavior on future 'kubectl apply' operations. Consider using 'kubectl apply' with your previous configuration file instead.",
