@@ -41,7 +41,7 @@ pub(super) async fn objects(
     } else {
         (api(connection), Some(connection.namespace.as_str()))
     };
-    let objects = list(connection, &api, None).await?;
+    let objects = pages(connection, &api, ListParams::default(), Some).await?;
     if objects.is_empty() {
         none_in(namespace)?;
     }
@@ -76,7 +76,7 @@ pub(super) async fn revisions(
     object: &Object,
 ) -> Result<Vec<Revision>, Failure> {
     let api = connection.api::<ControllerRevision>();
-    let stored = list(connection, &api, Some(&selector(&object.name))).await?;
+    let stored = pages(connection, &api, labelled(&object.name), Some).await?;
     Ok(history(&object.uid, stored))
 }
 
@@ -85,20 +85,9 @@ pub(super) fn selector(name: &str) -> String {
     format!("{NAME_LABEL}={name}")
 }
 
-/// All objects with these labels.
-pub(super) async fn list<K>(
-    connection: &Connection,
-    api: &Api<K>,
-    labels: Option<&str>,
-) -> Result<Vec<K>, Failure>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let params = ListParams {
-        label_selector: labels.map(str::to_owned),
-        ..ListParams::default()
-    };
-    pages(connection, api, params, Some).await
+/// A list of those.
+pub(super) fn labelled(name: &str) -> ListParams {
+    ListParams::default().labels(&selector(name))
 }
 
 /// What is kept of each object, page by page. The rest of a page is dropped before the next one is read.

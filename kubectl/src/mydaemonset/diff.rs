@@ -40,36 +40,27 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, changes: &
     if before == after {
         return;
     }
-    if let (Some(before), Some(after)) = (before, after) {
-        if let (Value::Object(before), Value::Object(after)) = (before, after) {
-            return compare_fields(path, before, after, changes);
-        }
-        if let (Some(old), Some(new)) = (by_name(before), by_name(after)) {
-            let names: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
-            let earlier = changes.len();
-            for name in names {
-                let (old, new) = (old.get(name).copied(), new.get(name).copied());
-                compare(&format!("{path}[{name}]"), old, new, changes);
-            }
-            // Only the order differs: that is a difference of the list itself.
-            if changes.len() > earlier {
-                return;
-            }
-        }
+    let none = Map::new();
+    let old = before.map_or(Some(&none), Value::as_object);
+    let new = after.map_or(Some(&none), Value::as_object);
+    let is_both = before.is_some() && after.is_some();
+    if let (Some(old), Some(new)) = (old, new)
+        // A chain of objects with one field each is a path, and not a value.
+        && (is_both || old.len() + new.len() == 1)
+    {
+        return compare_fields(path, old, new, changes);
     }
-    // A chain of objects with one field each is a path, and not a value.
-    let only = |value: Option<&Value>| {
-        let fields = value.and_then(Value::as_object)?;
-        (fields.len() == 1).then(|| fields.clone())
-    };
-    match (before, after, only(before), only(after)) {
-        (None, Some(_), _, Some(after)) => {
-            return compare_fields(path, &Map::new(), &after, changes);
+    if let (Some(old), Some(new)) = (before.and_then(by_name), after.and_then(by_name)) {
+        let names: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
+        let earlier = changes.len();
+        for name in names {
+            let (old, new) = (old.get(name).copied(), new.get(name).copied());
+            compare(&format!("{path}[{name}]"), old, new, changes);
         }
-        (Some(_), None, Some(before), _) => {
-            return compare_fields(path, &before, &Map::new(), changes);
+        // Only the order differs: that is a difference of the list itself.
+        if changes.len() > earlier {
+            return;
         }
-        _ => {}
     }
     changes.push(Change {
         path: path.to_owned(),

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::Patch;
 use my_operator_mydaemonset::names::{APPROVE_ANNOTATION, RESUME_ANNOTATION};
 use my_operator_mydaemonset::status::WAITING_FOR_APPROVAL;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::history::{RESTARTED_AT, Revision};
 use super::object::{Object, RESOURCE};
@@ -24,8 +24,7 @@ pub(crate) struct Edit {
 }
 
 impl Edit {
-    fn merge(object: &Object, fields: Value, operation: impl Into<String>) -> Self {
-        let mut patch = fields;
+    fn merge(object: &Object, mut patch: Value, operation: impl Into<String>) -> Self {
         patch["metadata"]["uid"] = object.uid.as_str().into();
         Self {
             patch: Some(Patch::Merge(patch)),
@@ -40,8 +39,9 @@ fn error(object: &Object, text: &str) -> String {
 }
 
 fn rolling(field: &str, value: Value) -> Value {
-    let fields: Map<String, Value> = [(field.to_owned(), value)].into_iter().collect();
-    json!({"spec": {"updateStrategy": {"rollingUpdate": fields}}})
+    let mut change = json!({});
+    change["spec"]["updateStrategy"]["rollingUpdate"][field] = value;
+    change
 }
 
 fn check_strategy(object: &Object, what: &str) -> Result<(), String> {
@@ -58,11 +58,8 @@ pub(crate) fn pause(object: &Object) -> Result<Edit, String> {
     if object.strategy().paused {
         return Err(error(object, "is already paused"));
     }
-    Ok(Edit::merge(
-        object,
-        rolling("paused", true.into()),
-        "paused",
-    ))
+    let fields = rolling("paused", true.into());
+    Ok(Edit::merge(object, fields, "paused"))
 }
 
 /// The revision of a stopped roll-out that a resume lets go on. To let a paused way back go on is not to ask for the
@@ -140,11 +137,8 @@ pub(crate) fn partition(object: &Object, nodes: i32) -> Result<Edit, String> {
     check_strategy(object, "a partition")?;
     let before = object.strategy().partition;
     let operation = format!("partition set to {nodes} (was {before})");
-    Ok(Edit::merge(
-        object,
-        rolling("partition", nodes.into()),
-        operation,
-    ))
+    let fields = rolling("partition", nodes.into());
+    Ok(Edit::merge(object, fields, operation))
 }
 
 /// Goes back to the image and the template of that revision.

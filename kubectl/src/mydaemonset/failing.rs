@@ -30,10 +30,8 @@ pub(super) async fn last_lines(pods: &Api<Pod>, name: &str, pod: &Pod) -> Vec<St
 
 /// The last lines of a log that say something.
 fn tail(log: &str) -> Vec<String> {
-    let lines = log
-        .lines()
-        .map(str::trim_end)
-        .filter(|line| !line.is_empty());
+    let lines = log.lines().map(str::trim_end);
+    let lines = lines.filter(|line| !line.is_empty());
     let mut last: Vec<String> = lines.rev().take(MAX_LINES).map(str::to_owned).collect();
     last.reverse();
     last

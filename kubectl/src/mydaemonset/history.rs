@@ -91,8 +91,8 @@ pub(crate) fn target<'a>(
         return Ok(back);
     }
     let others = || history.iter().filter(|revision| revision.hash != present);
-    let mut complete = object.complete_revisions();
-    let complete = complete.find_map(|hash| others().find(|revision| revision.hash == hash));
+    let mut complete = object.status.complete_revisions.iter();
+    let complete = complete.find_map(|hash| others().find(|revision| revision.hash == *hash));
     complete
         .or_else(|| others().next_back())
         .ok_or_else(|| "no last revision to roll back to".to_owned())
@@ -144,13 +144,12 @@ pub(crate) fn table(history: &[Revision], object: &Object, now: DateTime<Utc>) -
             Replaced::Unknown => None,
         };
         let cause = revision.cause.clone().or_else(changed);
+        let age = revision.since.map(|since| age(now - since));
         rows.push([
             revision.number.to_string(),
             revision.hash.clone(),
             state(object, &revision.hash).to_owned(),
-            revision
-                .since
-                .map_or("<unknown>".to_owned(), |since| age(now - since)),
+            age.unwrap_or_else(|| "<unknown>".to_owned()),
             cut(cause.as_deref().unwrap_or("<none>"), MAX_CAUSE_LEN),
         ]);
     }
@@ -160,16 +159,14 @@ pub(crate) fn table(history: &[Revision], object: &Object, now: DateTime<Utc>) -
 /// What a revision is to the roll-out.
 fn state(object: &Object, hash: &str) -> &'static str {
     let is = |revision: &Option<String>| revision.as_deref() == Some(hash);
+    let has_failed = || object.is_auto_paused() || object.is_undone();
     let status = &object.status;
+    let mut complete = status.complete_revisions.iter();
     if is(&status.current_revision) {
         "current"
     } else if is(&status.update_revision) {
-        if object.is_auto_paused() || object.is_undone() {
-            "failed"
-        } else {
-            "update"
-        }
-    } else if object.complete_revisions().any(|complete| complete == hash) {
+        if has_failed() { "failed" } else { "update" }
+    } else if complete.any(|complete| complete == hash) {
         "previous"
     } else {
         "-"

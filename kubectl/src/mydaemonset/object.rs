@@ -202,15 +202,10 @@ impl Object {
         resumable(&self.status, &self.revision()).map(str::to_owned)
     }
 
-    /// The revisions of the last roll-outs that are known to have been completed, the latest first.
-    pub(crate) fn complete_revisions(&self) -> impl Iterator<Item = &str> {
-        self.status.complete_revisions.iter().map(String::as_str)
-    }
-
     /// Whether it goes back to the revision of the last roll-out that was completed, and is not there yet.
     pub(crate) fn goes_back(&self) -> bool {
         let is_rolling = || self.holds(PROGRESSING).is_some();
-        let is_last = self.complete_revisions().next() == Some(&self.revision());
+        let is_last = self.status.complete_revisions.first() == Some(&self.revision());
         is_last && !self.strategy().on_delete && (!self.is_observed() || is_rolling())
     }
 

@@ -215,8 +215,8 @@ impl Status {
         if self.revision > 0 {
             let newest = object.revision();
             let revisions = cluster::revisions(connection, object).await?;
-            let mut newest = revisions.iter().rev().filter(|it| it.hash == newest);
-            running = newest.next().map(|it| it.number);
+            let newest = revisions.iter().rfind(|it| it.hash == newest);
+            running = newest.map(|it| it.number);
         }
         let progress = progress(object, self.revision, running)?;
         let before = said.as_ref();
@@ -264,11 +264,8 @@ impl History {
         }
         let revision = history::find(&revisions, self.revision)
             .ok_or("unable to find the specified revision")?;
-        writeln!(
-            out,
-            "{name} with revision #{}\nPod Template:",
-            revision.number
-        )?;
+        let number = revision.number;
+        writeln!(out, "{name} with revision #{number}\nPod Template:")?;
         let mut text = Vec::new();
         yaml(&revision.content, &mut text)?;
         for line in String::from_utf8_lossy(&text).lines() {
@@ -346,8 +343,7 @@ impl Undo {
                 object.name
             ))?;
         }
-        let mut complete = object.complete_revisions();
-        if self.to_revision == 0 && complete.all(|hash| hash != to.hash) {
+        if self.to_revision == 0 && !object.status.complete_revisions.contains(&to.hash) {
             let number = to.number;
             terminal::note(&format!(
                 "Warning: no roll-out of revision {number} is known to have been completed"
@@ -359,13 +355,12 @@ impl Undo {
 
 /// Says what keeps nodes from going back.
 fn hint_at_what_holds(object: &Object) -> io::Result<()> {
-    let strategy = object.strategy();
-    let (name, namespace) = (&object.name, &object.namespace);
     if let Some(paused) = paused(object) {
         terminal::note(&paused)?;
     }
-    if strategy.partition > 0 {
-        let count = strategy.partition;
+    let count = object.strategy().partition;
+    if count > 0 {
+        let (name, namespace) = (&object.name, &object.namespace);
         let command = format!("kubectl mydaemonset partition {name} 0 -n {namespace}");
         terminal::note(&format!(
             "partition {count} holds nodes back on the revision that they have; let them go back, too, with: {command}"
@@ -410,13 +405,10 @@ pub(super) fn confirm(
     mistake: &str,
     refused: &str,
 ) -> Result<(), Failure> {
-    if yes {
-        return Ok(());
-    }
-    if !io::stdin().is_terminal() {
+    if !yes && !io::stdin().is_terminal() {
         return Err(mistake.into());
     }
-    if ask(question)? {
+    if yes || ask(question)? {
         return Ok(());
     }
     Err(refused.into())

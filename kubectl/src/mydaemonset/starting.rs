@@ -82,10 +82,8 @@ fn probe(container: Option<&Container>, status: &ContainerStatus) -> Option<Wait
 fn of_ready(spec: &PodSpec, status: &PodStatus) -> Option<Wait> {
     let mut conditions = status.conditions.iter().flatten();
     let ready = conditions.find(|condition| condition.type_ == "Ready")?;
-    let message = ready
-        .message
-        .as_ref()
-        .filter(|message| !message.is_empty())?;
+    let message = ready.message.as_ref();
+    let message = message.filter(|message| !message.is_empty())?;
     let mut gates = spec.readiness_gates.iter().flatten();
     let gate = gates.next().map(|_| Cause::ReadinessGate);
     let cause = gate.unwrap_or(Cause::Undetermined);

@@ -134,7 +134,7 @@ impl Requests<'_> {
     /// Prints what would be done.
     async fn plan(&self, state: &State, how: &Migrate) -> Result<(), Failure> {
         let (to, name) = (self.to, self.name);
-        let missing = self.missing_rights(plan::rights(to)).await?;
+        let missing = self.missing_rights().await?;
         if !missing.is_empty() {
             let namespace = &self.connection.namespace;
             let missing = missing.join(", ");

@@ -6,7 +6,7 @@ use super::steps::Side;
 use super::translate::deployed_by;
 
 /// A group, a resource and verbs.
-pub(super) type Right = (&'static str, &'static str, &'static [&'static str]);
+type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// The rights that a migration needs: group, resource and verbs.
 pub(super) fn rights(to: Side) -> &'static [Right] {

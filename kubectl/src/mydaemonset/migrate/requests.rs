@@ -13,7 +13,7 @@ use my_operator_kind::watched::controller;
 use my_operator_mydaemonset::names::MIGRATION_ANNOTATION;
 use serde_json::{Value, json};
 
-use super::plan::Right;
+use super::plan;
 use super::steps::{Change, Live, MARK, Pod, Side, State, Step, count, mark, settled};
 use super::translate::{member, selector};
 use crate::connection::{Connection, Failure};
@@ -85,7 +85,10 @@ impl Requests<'_> {
         let mut pods: BTreeMap<String, Pod> = BTreeMap::new();
         for labels in labels {
             let params = ListParams::default().labels(&labels);
-            let named = |pod| Some(slim(pod)).map(|pod| (pod.name.clone(), pod));
+            let named = |pod| {
+                let pod = slim(pod);
+                Some((pod.name.clone(), pod))
+            };
             pods.extend(pages(self.connection, &self.pods(), params, named).await?);
         }
         Ok(pods.into_values().collect())
@@ -253,11 +256,12 @@ impl Requests<'_> {
         Err(text.into())
     }
 
-    /// The rights that a migration in that direction needs and the user has not.
-    pub(super) async fn missing_rights(&self, rights: &[Right]) -> Result<Vec<String>, Failure> {
+    /// The rights that the migration needs and the user has not.
+    pub(super) async fn missing_rights(&self) -> Result<Vec<String>, Failure> {
         let api: Api<SelfSubjectAccessReview> = Api::all(self.connection.client.clone());
         let namespace = &self.connection.namespace;
-        let calls = rights.iter().flat_map(|(group, resource, verbs)| {
+        let rights = plan::rights(self.to).iter();
+        let calls = rights.flat_map(|(group, resource, verbs)| {
             let api = &api;
             verbs.iter().map(move |verb| async move {
                 let review = json!({"spec": {"resourceAttributes": {

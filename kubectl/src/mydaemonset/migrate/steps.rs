@@ -21,7 +21,7 @@ use kube::core::SelectorExt as _;
 use my_operator_kind::manager::MANAGER;
 use my_operator_mydaemonset::names::{MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
 use my_operator_mydaemonset::status::{MIGRATING, PROGRESSING};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use wall_clock_controller::reconcile::condition::ACCEPTED;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
@@ -236,7 +236,7 @@ fn there(state: &State) -> Result<Step, String> {
         }
         (daemon_set, Some(ours)) => (daemon_set, ours),
     };
-    if let Some(step) = begun(Side::Ours, daemon_set.as_ref(), ours, name)? {
+    if let Some(step) = begun(Side::Ours, state, ours)? {
         return Ok(step);
     }
     let Some(daemon_set) = daemon_set else {
@@ -291,7 +291,7 @@ fn back(state: &State) -> Result<Step, String> {
             None => Err(format!("{text}: remove the label or delete the pods first")),
         };
     }
-    if let Some(step) = begun(Side::DaemonSet, daemon_set.as_ref(), ours, name)? {
+    if let Some(step) = begun(Side::DaemonSet, state, ours)? {
         return Ok(step);
     }
     if daemon_set.is_none()
@@ -338,12 +338,8 @@ fn back(state: &State) -> Result<Step, String> {
 }
 
 /// What is to be done before the operator is known to leave the pods alone, for a migration this way.
-fn begun(
-    to: Side,
-    daemon_set: Option<&Live>,
-    ours: &Live,
-    name: &str,
-) -> Result<Option<Step>, String> {
+fn begun(to: Side, state: &State, ours: &Live) -> Result<Option<Step>, String> {
+    let (name, daemon_set) = (&state.name, state.live(Side::DaemonSet));
     let is_marked = daemon_set.is_some_and(|daemon_set| daemon_set.migration().is_some());
     let is_rejected = |it: &Value| it["type"] == ACCEPTED && it["status"] == "False";
     if let Some(why) = ours.condition(is_rejected) {
@@ -445,7 +441,7 @@ pub(super) fn settled(live: &Live, name: &str) -> Result<Value, String> {
         *current = strategy;
     }
     if is_guarded(&object, name) {
-        unguard(&mut object, &GUARDS, name);
+        unguard(&mut object, name);
     }
     let annotations = member(&mut object, &["metadata", "annotations"]);
     if let Some(annotations) = annotations.as_object_mut() {
@@ -455,24 +451,16 @@ pub(super) fn settled(live: &Live, name: &str) -> Result<Value, String> {
 }
 
 /// Takes the guard out, and what is empty without it.
-fn unguard(value: &mut Value, path: &[&str], name: &str) {
-    let Some((first, rest)) = path.split_first() else {
-        if let Some(terms) = value.as_array_mut() {
-            terms.retain(|term| *term != guard(name));
+fn unguard(daemon_set: &mut Value, name: &str) {
+    if let Some(terms) = member(daemon_set, &GUARDS).as_array_mut() {
+        terms.retain(|term| *term != guard(name));
+    }
+    for end in (0..GUARDS.len()).rev() {
+        let (above, field) = (member(daemon_set, &GUARDS[..end]), GUARDS[end]);
+        let is_empty = [json!([]), json!({})].contains(&above[field]);
+        if let Some(above) = above.as_object_mut().filter(|_| is_empty) {
+            above.remove(field);
         }
-        return;
-    };
-    let Some(fields) = value.as_object_mut() else {
-        return;
-    };
-    let Some(below) = fields.get_mut(*first) else {
-        return;
-    };
-    unguard(below, rest, name);
-    let is_empty =
-        below.as_object().is_some_and(Map::is_empty) || below.as_array().is_some_and(Vec::is_empty);
-    if is_empty {
-        fields.remove(*first);
     }
 }
 

@@ -47,16 +47,11 @@ pub(super) struct Translation {
 
 /// The manifest of a stored object: what a user would write, without what the API server and a migration add.
 pub(super) fn manifest(object: &Value) -> Value {
-    let mut metadata = Map::new();
-    for field in ["name", "namespace", "labels", "annotations"] {
-        if let Some(value) = object["metadata"].get(field) {
-            metadata.insert(field.to_owned(), value.clone());
-        }
-    }
-    if let Some(annotations) = metadata
-        .get_mut("annotations")
-        .and_then(Value::as_object_mut)
-    {
+    let mut metadata = fields(&object["metadata"]);
+    let written = ["name", "namespace", "labels", "annotations"];
+    metadata.retain(|field, _| written.contains(&field.as_str()));
+    let annotations = metadata.get_mut("annotations");
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
         for key in [
             MIGRATION_ANNOTATION,
             KEPT,
@@ -300,9 +295,7 @@ fn limits(strategy: &Value) -> Map<String, Value> {
 fn names(template: &Value) -> Vec<&str> {
     let containers = template["spec"]["containers"].as_array();
     let containers = containers.into_iter().flatten();
-    containers
-        .map(|container| text(&container["name"]))
-        .collect()
+    containers.map(|it| text(&it["name"])).collect()
 }
 
 fn is_zero(amount: &Value) -> bool {
@@ -318,10 +311,8 @@ fn check_selector(selector: &Value, name: &str) -> Result<(), String> {
         .map(|(key, _)| key.as_str());
     let expressions = selector["matchExpressions"].as_array();
     let expressions = expressions.into_iter().flatten().map(|it| text(&it["key"]));
-    match named
-        .chain(expressions)
-        .find(|key| OUR_LABELS.contains(key))
-    {
+    let mut keys = named.chain(expressions);
+    match keys.find(|key| OUR_LABELS.contains(key)) {
         Some(key) => Err(format!(
             "spec.selector selects by the label {key}, which the operator sets on its pods"
         )),
@@ -366,9 +357,8 @@ fn lift_image(template: &mut Value, changes: &mut Vec<String>) -> Result<Value, 
         containers::rename(template, &first, APP);
     }
     let container = &mut template["spec"]["containers"][at.unwrap_or_default()];
-    let image = container
-        .as_object_mut()
-        .and_then(|fields| fields.remove("image"));
+    let container = container.as_object_mut();
+    let image = container.and_then(|fields| fields.remove("image"));
     changes.push(format!(
         "the image of the container {APP:?} moves to spec.image"
     ));

@@ -47,13 +47,11 @@ impl Page {
 
 /// The object, its revision, its state, and why.
 pub(crate) fn header(object: &Object, page: Page) -> Vec<Line> {
-    let status = &object.status;
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (current, update) = (text(&status.current_revision), object.revision());
-    let revision = if current.is_empty() || current == update {
-        update
-    } else {
-        format!("{update} (in place of {current})")
+    let update = object.revision();
+    let revision = match object.status.current_revision.as_deref() {
+        None | Some("") => update,
+        Some(current) if current == update => update,
+        Some(current) => format!("{update} (in place of {current})"),
     };
     let state = object.state();
     let field = |name: &str, value: &str| Line::default().padded(name, 11).plain(value);
@@ -66,11 +64,8 @@ pub(crate) fn header(object: &Object, page: Page) -> Vec<Line> {
             .padded("State:", 11)
             .styled(state, list::style(state)),
     ];
-    let wrapped = wrap(
-        object.reason(),
-        page.width.saturating_sub(11).max(9),
-        MESSAGE_LINES,
-    );
+    let width = page.width.saturating_sub(11).max(9);
+    let wrapped = wrap(object.reason(), width, MESSAGE_LINES);
     for (i, text) in wrapped.iter().enumerate() {
         lines.push(field(if i == 0 { "Reason:" } else { "" }, text));
     }
@@ -88,14 +83,8 @@ pub(crate) fn lost(lost: &str, page: Page) -> Vec<Line> {
 
 /// The nodes: each with its name if they fit and no groups are wanted, else each as a cell, else as counts for each group.
 pub(crate) fn nodes(cells: &[NodeCell], page: Page) -> Vec<Line> {
-    let by_name = if page.grouped {
-        None
-    } else {
-        named(cells, page)
-    };
-    let mut lines = by_name
-        .or_else(|| packed(cells, page))
-        .unwrap_or_else(|| counted(cells, page));
+    let lines = named(cells, page).or_else(|| packed(cells, page));
+    let mut lines = lines.unwrap_or_else(|| counted(cells, page));
     lines.push(legend(cells, page));
     lines
 }
@@ -104,16 +93,12 @@ fn mark(line: Line, cell: Cell, page: Page) -> Line {
     line.styled(cell.symbol(page.utf8), cell.style())
 }
 
-/// Columns of cells with the nodes' names.
+/// Columns of cells with the nodes' names, unless groups are wanted.
 fn named(cells: &[NodeCell], page: Page) -> Option<Vec<Line>> {
-    let widest = cells
-        .iter()
-        .map(|node| node.node.width())
-        .max()
-        .unwrap_or(0);
-    let widest = widest.min(NAME_WIDTH);
+    let widest = cells.iter().map(|node| node.node.width()).max();
+    let widest = widest.unwrap_or(0).min(NAME_WIDTH);
     let columns = ((page.width + 2) / (widest + 4)).max(1);
-    if cells.len().div_ceil(columns) > page.lines {
+    if page.grouped || cells.len().div_ceil(columns) > page.lines {
         return None;
     }
     let rows = cells.chunks(columns).map(|row| {
@@ -148,10 +133,7 @@ fn label(group: &str) -> &str {
 }
 
 fn group_label(group: &str, width: usize) -> Line {
-    match width.checked_sub(2) {
-        None => Line::default(),
-        Some(inner) => Line::default().padded(&fit(label(group), inner), width),
-    }
+    Line::default().padded(&fit(label(group), width.saturating_sub(2)), width)
 }
 
 /// One cell after the other, in a block for each group.
@@ -172,10 +154,9 @@ fn packed(cells: &[NodeCell], page: Page) -> Option<Vec<Line>> {
     let mut lines = Vec::with_capacity(needed);
     for (group, cells) in groups {
         for (i, row) in cells.chunks(width).enumerate() {
-            let first = if i == 0 {
-                group_label(group, indent)
-            } else {
-                Line::new(&" ".repeat(indent))
+            let first = match i {
+                0 => group_label(group, indent),
+                _ => Line::default().padded("", indent),
             };
             // Cells of one state in a row are one piece: thousands of colours would be slow.
             let runs = row.chunk_by(|a, b| a == b);

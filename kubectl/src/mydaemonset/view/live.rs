@@ -347,10 +347,8 @@ async fn watch(
     let mut events = events(connection, name).boxed();
     let mut frames = time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut interrupt, mut terminate) = (
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::terminate())?,
-    );
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     let (mut state, mut last_lines) = (State::default(), LastLines::default());
     let mut losses = Losses::default();
     let (read, mut was_read) = mpsc::channel::<Vec<NodeCell>>(1);

@@ -31,8 +31,7 @@ impl<W: Write> Screen<W> {
 
     /// Shows a frame. Lines must be cut to the width; those beyond the height are left out. What is on the screen already is
     /// not written again.
-    pub(crate) fn show(&mut self, frame: Vec<String>, size: (usize, usize)) -> io::Result<()> {
-        let mut frame = frame;
+    pub(crate) fn show(&mut self, mut frame: Vec<String>, size: (usize, usize)) -> io::Result<()> {
         frame.truncate(size.1.max(1));
         let resized = self.size != size;
         let mut text = String::new();

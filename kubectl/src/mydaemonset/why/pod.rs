@@ -110,8 +110,7 @@ fn of_status(pod: &Pod) -> &str {
 
 /// Of a pod that has ended, with a word that the operator does not know: of its kubelet, or of a container.
 fn ended(pod: &Pod) -> Reason {
-    let status = pod.status.as_ref();
-    let word = status.and_then(|status| status.reason.as_deref());
+    let word = pod.status.as_ref().and_then(|it| it.reason.as_deref());
     match word.unwrap_or_default() {
         "" => known(Cause::CrashLoop, pod),
         _ => known(Cause::KubeletRefused, pod),
@@ -187,35 +186,29 @@ fn has_containers(cause: Cause) -> bool {
     )
 }
 
-/// The latest of the Events with such a reason.
-fn latest(warnings: &[Warning], is: impl Fn(&Warning) -> bool) -> Option<&Warning> {
-    let found = warnings.iter().filter(|warning| is(warning));
-    found.max_by_key(|warning| warning.at)
-}
-
 /// What keeps the kubelet from the creation of the containers.
 fn creation(warnings: &[Warning]) -> Option<Reason> {
-    let of_reason = |warning: &Warning| match warning.reason.as_str() {
-        "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" => Some(Cause::VolumeMount),
-        "FailedCreatePodSandBox" | "NetworkNotReady" => Some(Cause::PodSandbox),
-        _ => None,
-    };
-    let warning = latest(warnings, |warning| of_reason(warning).is_some())?;
-    let message = warning.message.as_str();
-    let is_missing = message.contains("not found")
-        && ["configmap \"", "secret \""]
-            .into_iter()
-            .any(|kind| message.contains(kind));
-    let cause = match of_reason(warning)? {
-        Cause::VolumeMount if is_missing => Cause::ContainerConfig,
-        cause => cause,
-    };
+    let found = warnings.iter().filter_map(|warning| {
+        let cause = match warning.reason.as_str() {
+            "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" => Cause::VolumeMount,
+            "FailedCreatePodSandBox" | "NetworkNotReady" => Cause::PodSandbox,
+            _ => return None,
+        };
+        Some((cause, warning))
+    });
+    let (mut cause, latest) = found.max_by_key(|(_, warning)| warning.at)?;
+    let message = latest.message.as_str();
+    let is_of_config = message.contains("configmap \"") || message.contains("secret \"");
+    if cause == Cause::VolumeMount && is_of_config && message.contains("not found") {
+        cause = Cause::ContainerConfig;
+    }
     Some(Reason::new(cause, message, None))
 }
 
 /// What a probe last answered.
 fn probed<'a>(warnings: &'a [Warning], probe: &str) -> Option<&'a str> {
-    let is =
-        |warning: &Warning| warning.reason == "Unhealthy" && warning.message.starts_with(probe);
-    latest(warnings, is).map(|warning| warning.message.as_str())
+    let answers = warnings.iter().filter(|it| it.reason == "Unhealthy");
+    let answers = answers.filter(|it| it.message.starts_with(probe));
+    let latest = answers.max_by_key(|warning| warning.at)?;
+    Some(&latest.message)
 }

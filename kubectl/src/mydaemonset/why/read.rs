@@ -24,7 +24,7 @@ pub(crate) async fn fleet(
     now: DateTime<Utc>,
 ) -> Result<Fleet, Failure> {
     let mut fleet = Fleet::default();
-    let labelled = || ListParams::default().labels(&cluster::selector(name));
+    let labelled = || cluster::labelled(name);
     // The nodes last: that of a pod which is listed is among them, unless it is gone.
     let keep = |pod| PodFacts::read(pod, now);
     let pods = list::<Pod, _>(connection, labelled(), keep, &mut fleet).await?;
