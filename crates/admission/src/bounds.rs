@@ -8,7 +8,7 @@
 use serde_json::value::RawValue;
 
 use super::faults::Fault;
-use super::json::Reader;
+use super::json::{RAW, Reader};
 use super::size::Size;
 
 /// Bytes of JSON. A large pod template has 10 kB.
@@ -30,7 +30,7 @@ pub fn exceeded(at: &str, text: &str) -> Option<Fault> {
     // level takes a bracket: usual specs are not gone through.
     let brackets = memchr::memchr2_iter(b'{', b'[', text.as_bytes());
     let is_short = text.len() <= MAX_MEMORY / MAX_DENSITY;
-    if is_short && brackets.count() <= MAX_DEPTH {
+    if is_short && brackets.count() <= MAX_DEPTH && !may_hide(text) {
         return None;
     }
     let is_too_long = text.len() > MAX_BYTES;
@@ -40,6 +40,13 @@ pub fn exceeded(at: &str, text: &str) -> Option<Fault> {
         size(text)
     };
     exceeded_by(at, text, size?)
+}
+
+/// Whether a text may have a key whose value `serde_json` reads out of a string.
+fn may_hide(text: &str) -> bool {
+    let has = |word: &str| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some();
+    // The key may be written with escapes.
+    has(RAW) || has("\\u00")
 }
 
 /// The same for a text of that size.
@@ -105,6 +112,12 @@ mod tests {
             Some("spec: Forbidden: nested deeper than 100 levels")
         );
         assert_eq!(said(&nested(100_000)), said(&nested(MAX_DEPTH + 1)));
+        // serde_json would read a tree out of the string.
+        for key in [RAW, "\\u0024serde_json::private::RawValue"] {
+            let hidden = format!(r#"[{{"a": {{"{key}": "[]"}}}}]"#);
+            assert_eq!(said(&hidden), said(&nested(MAX_DEPTH + 1)));
+        }
+        assert_eq!(said(r#"{"\u0024": {"$serde_json": "[]"}}"#), None);
         // A long text is one value.
         let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
         assert_eq!(said(&text(MAX_BYTES)), None);
@@ -154,9 +167,14 @@ mod tests {
                     items.capacity() * size_of::<Value>() + items.iter().map(heap).sum::<usize>()
                 }
                 Value::Object(members) => {
-                    let leaves = members.len().div_ceil(6);
+                    let leaves = match members.len() {
+                        0 => 0,
+                        1..=11 => 1,
+                        more => more.div_ceil(6),
+                    };
+                    let nodes = if leaves > 1 { leaves.div_ceil(6) } else { 0 };
                     let inner = members.iter().map(|(name, value)| text(name) + heap(value));
-                    leaves * 640 + inner.sum::<usize>()
+                    leaves * 640 + nodes * 768 + inner.sum::<usize>()
                 }
             }
         }
@@ -164,6 +182,7 @@ mod tests {
             r#"[{"a":1},{"a":1},{"a":1},{"a":1},{"a":1}]"#,
             r#"{"a":{"b":{"c":{"d":[]}}}}"#,
             r#"{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9}"#,
+            r#"{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9,"j":0,"k":1,"l":2}"#,
             r#"["a","b","","long enough to be some bytes more"]"#,
             "[1,2,3,4,5,6,7,8,9]",
             "[[[[[[1]]]]]]",

@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 100;
 const MAX_NUMBER: usize = 20;
 
 /// The key of an object that [`serde_json`] replaces by what the text of its value says, once its feature `raw_value` is on.
-const RAW: &str = "$serde_json::private::RawValue";
+pub(crate) const RAW: &str = "$serde_json::private::RawValue";
 
 /// A text, and how far it is read. All methods return None where it is malformed, of another type or nested too deeply.
 #[derive(Debug)]
@@ -42,10 +42,13 @@ impl<'a> Reader<'a> {
         reader.peek().is_none().then_some(value)
     }
 
-    /// Whether `serde_json` would read what has been read so far into a `Value`, and that into the same text. It fails at
-    /// half a character (`\ud800`) and at a number out of range, and replaces an object with one special key.
-    pub fn is_usual(&self) -> bool {
-        self.is_usual
+    /// Reads a value by that function, if `serde_json` would read it into a `Value`, and that into the same text. It fails
+    /// at half a character (`\ud800`) and at a number out of range, and replaces an object with one special key.
+    pub fn usual<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        let before = std::mem::replace(&mut self.is_usual, true);
+        let value = read(self);
+        let is_usual = std::mem::replace(&mut self.is_usual, before);
+        value.filter(|_| is_usual)
     }
 
     /// Reads an object: `member` is called for each key, and reads its value.
@@ -173,8 +176,14 @@ impl<'a> Reader<'a> {
     /// The key of a member with its quotes, and whether it has escapes.
     fn key(&mut self) -> Option<(&'a str, bool)> {
         let (key, has_escapes) = self.quoted()?;
-        let is_long = key.len() > RAW.len();
-        self.is_usual &= !is_long || unescaped(key, has_escapes).is_some_and(|key| key != RAW);
+        if key.len() > RAW.len() {
+            let key = unescaped(key, has_escapes);
+            self.is_usual &= key.is_some();
+            if key.is_some_and(|key| key == RAW) {
+                self.is_usual = false;
+                self.size.add_hidden();
+            }
+        }
         Some((key, has_escapes))
     }
 
@@ -331,7 +340,7 @@ mod tests {
 
     /// The text if it is one value, and whether it is usual.
     fn read(text: &str) -> Option<(&str, bool)> {
-        Reader::whole(text, |reader| Some((reader.raw()?, reader.is_usual())))
+        Reader::whole(text, |reader| Some((reader.raw()?, reader.is_usual)))
     }
 
     #[test]

@@ -97,22 +97,22 @@ impl PodTemplate {
 /// ports, and a text with the other members. Most of a long template is elsewhere, such as in `env`: that is parsed, as
 /// malformed JSON is an error, but not kept.
 ///
-/// None where the text is malformed, or a [`Reader`] says that it is unusual.
+/// None where the text is malformed, or a [`Reader`] says that the template is not [usual](Reader::usual).
 pub fn split(spec: &str) -> Option<(Option<PodTemplate>, String)> {
     let (mut template, mut rest) = (None, String::new());
     Reader::whole(spec, |reader| {
         reader.members(|key, reader| {
             if key == "template" {
                 let is_first = template.is_none();
-                template = Some(reader.or_null(|reader| Part::Template.read(reader))?);
+                let read = |reader: &mut Reader<'_>| Part::Template.read(reader);
+                template = Some(reader.usual(|reader| reader.or_null(read))?);
                 return is_first.then_some(());
             }
             rest.push(if rest.is_empty() { '{' } else { ',' });
             let is_plain = !key.contains(|c: char| matches!(c, '"' | '\\' | ..' '));
             write!(rest, "\"{key}\":{}", reader.raw()?).ok()?;
             is_plain.then_some(())
-        })?;
-        reader.is_usual().then_some(())
+        })
     })?;
     rest.push_str(if rest.is_empty() { "{}" } else { "}" });
     Some((template.flatten().map(PodTemplate), rest))

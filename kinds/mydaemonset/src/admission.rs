@@ -450,6 +450,29 @@ mod tests {
             let text = format!(r#"{{"template":{{"spec":{{"containers":[{{"env":{bad}}}]}}}}}}"#);
             assert!(read_whole(&text).is_err() && MyDaemonSetRules::read(&text).is_err());
         }
+        // Beside the template, a spec is read as any other.
+        let unusual = [r#""\ud800""#, "1e999", r#"{"\ud800":1}"#, "tru", "7", "{}"];
+        let unusual = unusual.map(|value| format!(r#""x":{value}"#));
+        for member in unusual.iter().map(String::as_str).chain([
+            r#""\ud800":1"#,
+            r#""a\"b":1"#,
+            r#""a\u0000b":1"#,
+            r#""image":1"#,
+            r#""image":"b:1""#,
+            r#""template":null"#,
+            r#""template":{}"#,
+            r#""\u0074emplate":{}"#,
+            r#""updateStrategy":{"x":1e999,"type":"OnDelete"}"#,
+        ]) {
+            for template in ["", r#","template":{"spec":{"nodeName":"n"}}"#] {
+                let text = format!(r#"{{"image":"a:1",{member}{template}}}"#);
+                let found = [read_whole(&text), MyDaemonSetRules::read(&text)];
+                let [whole, kept] = found.map(|spec| spec.ok().map(|spec| judged("x", spec)));
+                // What is not read quickly is read whole.
+                assert!(kept.is_none() || kept == whole, "{text}: {kept:?}");
+                assert!(kept == whole || member.contains('\\'), "{text}");
+            }
+        }
         // The reconciler would read another template than the one that was judged.
         for (before, after) in [
             ("", ""),
