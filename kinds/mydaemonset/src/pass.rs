@@ -19,6 +19,7 @@ use super::metrics::Metrics;
 use super::names::Owner;
 use super::object::{ObjectView, ParsedSpec};
 use super::observe::pod::PodView;
+use super::revision::RevisionView;
 use super::status;
 use wall_clock_controller::reconcile::event::{self, NewEvent};
 use wall_clock_controller::reconcile::write_cache::WriteCache;
@@ -58,6 +59,13 @@ pub(crate) struct Scope<'a> {
 }
 
 impl Scope<'_> {
+    /// The revisions of the object as the watch shows them, and those that were stored and that it may not show yet.
+    pub(crate) fn revisions(&self) -> Vec<Arc<RevisionView>> {
+        let mut revisions = self.caches.revisions_of(&self.object.uid);
+        self.memory.lock().stored.overlay(&mut revisions, self.now);
+        revisions
+    }
+
     /// Publishes an Event about the object.
     pub(crate) fn publish(&self, event: NewEvent) {
         let about = event::about::<MyDaemonSet>(self.key, &self.object.uid);

@@ -45,13 +45,9 @@ enum Created {
 /// the revisions that are there.
 pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> Ensured {
     let hash = &pass.spec.hash;
-    let mut known = pass.caches.revisions_of(&pass.object.uid);
+    let mut known = pass.revisions();
     known.extend(adopt_revisions(pass, outcome).await);
-    let last = {
-        let memory = pass.memory();
-        memory.stored.overlay(&mut known, pass.now);
-        memory.stored.last_other(hash)
-    };
+    let last = pass.memory().stored.last_other(hash);
     let place = Place::after(known.iter().chain(&last).map(AsRef::as_ref), hash);
     let at = known.iter().position(|r| r.hash == *hash);
     // The highest number may occur more than once, after a manual edit.
@@ -86,6 +82,10 @@ pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> E
             (Ensured::NotStored(known), Some(failure))
         }
         Err(error) => {
+            if let Some(at) = at.filter(|_| error.is_not_found()) {
+                // The watch has not shown yet that a user deleted it.
+                pass.memory().stored.forget(&known[at].uid);
+            }
             let name = revision::name(&pass.key.name, hash);
             let failure = Failure::not_stored(error, &name);
             (Ensured::NotStored(known), Some(failure))

@@ -61,14 +61,16 @@ impl<'a> Reconcile<'a> {
     /// What takes the place of the spec, if its revision failed and the pods go back to another one. A user who resumes
     /// its roll-out has it tried again.
     fn way_back(&self, spec: &ParsedSpec) -> Option<ParsedSpec> {
-        let way_back = &mut self.scope.memory.lock().way_back;
-        let is_begun = way_back.as_ref().is_some_and(|it| it.from == spec.hash);
+        let is_begun = {
+            let way_back = &self.scope.memory.lock().way_back;
+            way_back.as_ref().is_some_and(|it| it.from == spec.hash)
+        };
         let is_failed = is_begun || status::is_undone(self.status.before(), &spec.hash);
         let is_resumed = self.scope.object.resume.as_ref() == Some(&spec.hash);
         // Without a failure, no pass looks for another revision.
         let to = (is_failed && !is_resumed).then(|| self.undo_target(spec));
         let to = to.flatten();
-        *way_back = to.as_ref().map(|to| WayBack {
+        self.scope.memory.lock().way_back = to.as_ref().map(|to| WayBack {
             from: spec.hash.clone(),
             placement: to.placement.clone(),
         });
@@ -77,7 +79,7 @@ impl<'a> Reconcile<'a> {
 
     /// The revision that the pods go back to, should that of the spec fail.
     fn undo_target(&self, spec: &ParsedSpec) -> Option<Arc<RevisionView>> {
-        let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
+        let revisions = self.scope.revisions();
         basis::undo_target(self.status.before(), &spec.hash, &revisions).cloned()
     }
 

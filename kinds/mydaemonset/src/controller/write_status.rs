@@ -110,7 +110,7 @@ impl<'a> StatusWriter<'a> {
     /// When the newest revision became the newest again, if it was before.
     fn again(&self, after: &MyDaemonSetStatus) -> Option<DateTime<Utc>> {
         let update = after.update_revision.as_deref()?;
-        let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
+        let revisions = self.scope.revisions();
         let newest = revisions.iter().find(|r| r.again && r.hash == update)?;
         Some(newest.since)
     }
@@ -165,7 +165,7 @@ impl<'a> StatusWriter<'a> {
             return;
         };
         if old != new {
-            let revisions = self.scope.caches.revisions_of(&self.scope.object.uid);
+            let revisions = self.scope.revisions();
             if let Some(revision) = revisions.iter().find(|r| r.hash == *new) {
                 let lasted = self.scope.now - revision.since;
                 let lasted = lasted.as_seconds_f64().max(0.0);
