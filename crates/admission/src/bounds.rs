@@ -24,36 +24,22 @@ pub const MAX_MEMORY: usize = 4 * 1024 * 1024;
 /// No byte of text takes more memory.
 const MAX_DENSITY: usize = 160;
 
-/// Why the JSON `text` of the field `at` is rejected before it is read, if it is. A text that is not JSON is not.
+/// Why the JSON `text` of the field `at` is rejected before it is read, if it is. A text that is not JSON is not, unless it
+/// is too long.
 pub fn exceeded(at: &str, text: &str) -> Option<Fault> {
-    // No text takes more memory per byte than nested objects do (658 bytes for `{"":` and `}`), and a
-    // level takes a bracket: usual specs are not gone through.
-    let brackets = memchr::memchr2_iter(b'{', b'[', text.as_bytes());
-    let is_short = text.len() <= MAX_MEMORY / MAX_DENSITY;
-    if is_short && brackets.count() <= MAX_DEPTH && !may_hide(text) {
+    exceeded_by(at, text, None)
+}
+
+/// The same for a text whose size may be known.
+pub(crate) fn exceeded_by(at: &str, text: &str, known: Option<Size>) -> Option<Fault> {
+    if text.len() > MAX_BYTES {
+        return Some(Fault::too_long(at, "", MAX_BYTES));
+    }
+    if known.is_none() && is_usual(text) {
         return None;
     }
-    let is_too_long = text.len() > MAX_BYTES;
-    let size = if is_too_long {
-        Some(Size::default())
-    } else {
-        size(text)
-    };
-    exceeded_by(at, text, size?)
-}
-
-/// Whether a text may have a key whose value `serde_json` reads out of a string.
-fn may_hide(text: &str) -> bool {
-    let has = |word: &str| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some();
-    // The key may be written with escapes.
-    has(RAW) || has("\\u00")
-}
-
-/// The same for a text of that size.
-pub(crate) fn exceeded_by(at: &str, text: &str, size: Size) -> Option<Fault> {
-    if text.len() > MAX_BYTES {
-        Some(Fault::too_long(at, "", MAX_BYTES))
-    } else if size.depth > MAX_DEPTH {
+    let size = known.or_else(|| size(text))?;
+    if size.depth > MAX_DEPTH {
         let detail = format!("nested deeper than {MAX_DEPTH} levels");
         Some(Fault::forbidden(at, &detail))
     } else if size.memory > MAX_MEMORY {
@@ -65,6 +51,16 @@ pub(crate) fn exceeded_by(at: &str, text: &str, size: Size) -> Option<Fault> {
     } else {
         None
     }
+}
+
+/// Whether a text is within the bounds whatever it says, so that usual specs are not gone through. No text takes more memory
+/// per byte than nested objects do (658 bytes for `{"":` and `}`), and a level takes a bracket.
+fn is_usual(text: &str) -> bool {
+    let brackets = || memchr::memchr2_iter(b'{', b'[', text.as_bytes()).count();
+    let has = |word: &str| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some();
+    // What serde_json reads out of a string; its key may be written with escapes.
+    let may_hide = || has(RAW) || has("\\u00");
+    text.len() <= MAX_MEMORY / MAX_DENSITY && brackets() <= MAX_DEPTH && !may_hide()
 }
 
 /// The size of a JSON text. None: it is not JSON.

@@ -259,11 +259,7 @@ pub(crate) fn read_by<T: DeserializeOwned + Default>(
     let Some(text) = text else {
         return Ok(Ok(T::default()));
     };
-    let fault = match size {
-        Some(size) => bounds::exceeded_by(at, text, size),
-        None => bounds::exceeded(at, text),
-    };
-    if let Some(fault) = fault {
+    if let Some(fault) = bounds::exceeded_by(at, text, size) {
         return Ok(Err(fault));
     }
     // The fast path. It accepts nothing that the slow path rejects. It fails at a duplicate key, of which the last
