@@ -184,6 +184,16 @@ impl Election {
         self.seen.as_deref() == Some(mark)
     }
 
+    /// Whether there was a Lease when it was last observed.
+    pub(super) fn exists(&self) -> bool {
+        self.seen.is_some()
+    }
+
+    /// The time until which another replica may lead.
+    pub(super) fn others_until(&self) -> Duration {
+        self.others
+    }
+
     /// The time until which it leads, if it does or did.
     pub(super) fn leads_until(&self) -> Option<Duration> {
         self.leads_until

@@ -17,6 +17,7 @@ use super::decision::{Decision, Election, Loss};
 use super::fence::{Fence, up};
 use super::lease::{Claim, Error, Lease, Leases};
 use super::periods::{Periods, PeriodsError};
+use super::rivals::Rivals;
 
 /// The pause after another client wrote the Lease first: short, but never a busy loop.
 const PAUSE_AFTER_RACE: Duration = Duration::from_millis(50);
@@ -25,6 +26,9 @@ const MAX_RELEASE_ATTEMPTS: usize = 3;
 
 /// A function that is called with each new problem with the Lease, and with None once it is over.
 pub type OnProblem = Arc<dyn Fn(Option<&str>) + Send + Sync>;
+
+/// Whether the holder of the Lease of that name must not lead while this replica does.
+pub type IsRival = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// The settings of an [`Elector`].
 pub struct Settings {
@@ -43,6 +47,9 @@ pub struct Settings {
     pub periods: Periods,
     /// Called with each new problem with the Lease, and with None once it is over.
     pub on_problem: OnProblem,
+    /// Other Leases of the namespace: before this replica leads, each of them must be released, or have expired. It
+    /// needs the right to list Leases. None, the default: there are none.
+    pub is_rival: Option<IsRival>,
 }
 
 impl Settings {
@@ -64,6 +71,7 @@ impl Settings {
                     tracing::info!("the leader election works again");
                 }
             }),
+            is_rival: None,
         }
     }
 }
@@ -85,6 +93,7 @@ pub struct Elector {
     leases: Leases,
     periods: Periods,
     on_problem: OnProblem,
+    rivals: Option<(IsRival, Rivals)>,
     /// The current problem with the Lease, if any.
     problem: Option<String>,
     election: Election,
@@ -100,6 +109,8 @@ pub struct Elector {
 enum Turn {
     Leads,
     Wait(Duration),
+    /// The holder of another Lease may lead; which, as a message.
+    Excluded(String),
     Lost(Loss),
 }
 
@@ -117,12 +128,14 @@ impl Elector {
             field_manager,
             periods,
             on_problem,
+            is_rival,
         } = settings;
         periods.check()?;
         Ok(Self {
             leases: Leases::new(client, namespace, lease, field_manager),
             periods,
             on_problem,
+            rivals: is_rival.map(|is_rival| (is_rival, Rivals::new(periods))),
             problem: None,
             election: Election::new(me.clone(), periods),
             fence: Fence::default(),
@@ -232,6 +245,15 @@ impl Elector {
                         .saturating_sub(up())
                         .min(jittered(self.periods.retry_period))
                 }
+                Ok(Turn::Excluded(problem)) => {
+                    self.report(Some(problem));
+                    // Its own Lease has no news of the rival, but of the claim that this replica gave up.
+                    tokio::select! {
+                        () = sleep(scattered(self.periods.retry_period)) => {}
+                        () = resign.cancelled() => {}
+                    }
+                    continue;
+                }
                 Ok(Turn::Lost(_)) | Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
                 Err(Error::Other(problem)) => {
                     self.report(Some(problem));
@@ -261,7 +283,7 @@ impl Elector {
             }
             pause = match self.try_lead().await {
                 Ok(Turn::Lost(loss)) => return loss,
-                Ok(Turn::Leads | Turn::Wait(_)) => {
+                Ok(Turn::Leads | Turn::Wait(_) | Turn::Excluded(_)) => {
                     self.report(None);
                     self.periods.retry_period
                 }
@@ -293,6 +315,9 @@ impl Elector {
             Decision::Acquire { transitions } => (transitions, true),
             Decision::Renew { transitions } => (transitions, false),
         };
+        if is_new && let Some(excluded) = self.excluded().await? {
+            return Ok(excluded);
+        }
         let claim = Claim {
             holder: &self.me,
             seconds: self.periods.lease_seconds(),
@@ -310,10 +335,37 @@ impl Elector {
             .write(lease.as_ref(), &claim, call_timeout)
             .await?;
         let until = self.election.won(&written.record(), sent, up());
-        self.fence.open_until(until);
         self.written = Some(written);
+        if is_new {
+            // Again: a rival may have written its Lease at the same time. From here on, each rival reads this claim.
+            if let Some(excluded) = self.excluded().await.transpose() {
+                self.release().await;
+                self.election.step_down();
+                return excluded;
+            }
+        }
+        self.fence.open_until(until);
         self.publish_holder(self.me.clone());
         Ok(Turn::Leads)
+    }
+
+    /// Reads the rivals' Leases. Returns what to do if the holder of one may lead.
+    async fn excluded(&mut self) -> Result<Option<Turn>, Error> {
+        let call_timeout = self.call_timeout();
+        let Some((is_rival, rivals)) = &mut self.rivals else {
+            return Ok(None);
+        };
+        let found = self
+            .leases
+            .others(|name| is_rival(name), call_timeout)
+            .await?;
+        rivals.observe(found, up());
+        Ok(rivals.longest(up()).map(|(lease, holder)| {
+            let ours = self.leases.title();
+            Turn::Excluded(format!(
+                "{holder} may lead by the lease {lease}, which excludes {ours}"
+            ))
+        }))
     }
 
     /// The time limit of a call that starts now. A leader's call ends before its time to lead.
@@ -406,8 +458,18 @@ impl LeaseWatch {
 
 /// The pause plus up to a fifth, so that replicas do not act in lockstep.
 fn jittered(pause: Duration) -> Duration {
-    let random = u32::try_from(random() % 1_000).unwrap_or_default();
-    pause + pause * random / 5_000
+    pause + pause * thousandths() / 5_000
+}
+
+/// Half the pause to one and a half. Rivals that claim their Leases at the same time all give up their claims: the next
+/// time, one of them has to be well before the others.
+fn scattered(pause: Duration) -> Duration {
+    pause / 2 + pause * thousandths() / 1_000
+}
+
+/// At random below a thousand.
+fn thousandths() -> u32 {
+    u32::try_from(random() % 1_000).unwrap_or_default()
 }
 
 /// A hasher's keys are random, and come from the system.
@@ -428,10 +490,81 @@ fn identity(lease: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use simulated_apiserver::{Decision, Options, Server, Site, Status, Verb};
 
     use super::*;
+
+    /// A replica that stands in a lease which excludes every other. Its work takes 300 ms.
+    async fn excluding(server: &Server, lease: &'static str, leading: &AtomicUsize) -> String {
+        let problems = Arc::<Mutex<Vec<String>>>::default();
+        let seen = problems.clone();
+        let elector = Elector::new(Settings {
+            periods: Periods {
+                lease_duration: Duration::from_secs(2),
+                renew_deadline: Duration::from_secs(1),
+                retry_period: Duration::from_millis(100),
+            },
+            on_problem: Arc::new(move |problem| {
+                seen.lock().unwrap().extend(problem.map(str::to_owned));
+            }),
+            is_rival: Some(Arc::new(move |other| other != lease)),
+            identity: format!("replica of {lease}"),
+            ..Settings::new(server.client(lease), "default", lease)
+        });
+        let resign = CancellationToken::new();
+        let lead = elector.unwrap().lead(&resign, async |_| {
+            assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two lead");
+            sleep(Duration::from_millis(300)).await;
+            leading.fetch_sub(1, Ordering::SeqCst);
+        });
+        lead.await.unwrap();
+        problems.lock().unwrap().join("; ")
+    }
+
+    #[tokio::test]
+    async fn replicas_of_leases_that_exclude_each_other_lead_one_after_another() {
+        let server = Server::new(Options::default());
+        let leading = AtomicUsize::new(0);
+        let replicas = ["a", "b", "c", "d"].map(|lease| excluding(&server, lease, &leading));
+        let problems = futures::future::join_all(replicas).await;
+        // The first to lead may not have met another.
+        assert!(problems.iter().filter(|all| !all.is_empty()).count() >= 3);
+        for problem in problems.iter().flat_map(|all| all.split("; ")) {
+            let says = [
+                "replica of ",
+                " may lead by the lease ",
+                ", which excludes default/",
+            ];
+            let said = says.iter().all(|words| problem.contains(words));
+            assert!(said || problem.is_empty(), "{problem}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_cannot_list_the_rivals_does_not_lead_and_holds_no_lease() {
+        for which in [0, 1] {
+            let server = Server::new(Options::default());
+            // The list before the claim fails, or the one after it.
+            server.on(move |site: &Site| {
+                if site.verb == Verb::List && site.nth == which {
+                    return Decision::Answer(Status::new(403, "Forbidden", "no right to list"));
+                }
+                Decision::Forward
+            });
+            let leading = AtomicUsize::new(0);
+            let problems = excluding(&server, "a", &leading).await;
+            assert_eq!(
+                problems,
+                "cannot list the leases of default: no right to list"
+            );
+            let lease = server.direct().get("Lease", "default", "a").unwrap();
+            // The claim that was given up counts.
+            let transitions = lease["spec"]["leaseTransitions"].as_u64();
+            assert_eq!(transitions, Some(u64::from(which)));
+        }
+    }
 
     #[tokio::test]
     async fn a_problem_and_its_end_are_reported_once_and_the_end_of_the_work_releases_the_lease() {

@@ -1,13 +1,14 @@
 //! The Lease in the API server. It is read as JSON and written back with all foreign fields. So any manual edit can be
 //! read, and no field of a newer API is lost.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease as LeaseKind;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{GetParams, PartialObjectMeta, PostParams, WatchParams};
+use kube::api::{GetParams, ListParams, PartialObjectMeta, PostParams, WatchParams};
 use kube::client::AuthError;
 use kube::core::{Request, request};
 use kube::{Api, Client, Resource};
@@ -139,6 +140,30 @@ impl Leases {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(self.failed("get", &error)),
         }
+    }
+
+    /// The records of the namespace's Leases with such a name, by name.
+    pub(super) async fn others(
+        &self,
+        is_rival: impl Fn(&str) -> bool,
+        timeout: Duration,
+    ) -> Result<BTreeMap<String, Record>, Error> {
+        // Without a resourceVersion: an old list could lack a claim that was written before ours.
+        let request = Request::new(self.path()).list(&ListParams::default());
+        let mut list = match self.call(timeout, request).await {
+            Ok(list) => list,
+            Err(error) => {
+                let (namespace, cause) = (&self.namespace, cause(&error));
+                let problem = format!("cannot list the leases of {namespace}: {cause}");
+                return Err(Error::Other(problem));
+            }
+        };
+        let leases = list["items"].as_array_mut().map(std::mem::take);
+        let leases = leases.unwrap_or_default().into_iter().filter_map(|lease| {
+            let name = lease["metadata"]["name"].as_str()?.to_owned();
+            is_rival(&name).then(|| (name, Lease(lease).record()))
+        });
+        Ok(leases.collect())
     }
 
     /// Replaces the Lease that was read with a claim, or creates it when there was none.

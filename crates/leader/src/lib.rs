@@ -8,9 +8,10 @@ mod elector;
 mod fence;
 mod lease;
 mod periods;
+mod rivals;
 #[cfg(test)]
 mod simulation;
 
-pub use elector::{Elector, OnProblem, Settings, Term};
+pub use elector::{Elector, IsRival, OnProblem, Settings, Term};
 pub use fence::{Fence, Fenced};
 pub use periods::{Periods, PeriodsError};

@@ -1,5 +1,6 @@
 //! Random schedules of replicas that elect a leader: slow, lost and late calls, processes that are suspended, die,
-//! start and release the lease, clocks that drift, leases edited by hand. Two of them must never lead at once.
+//! start and release the lease, clocks that drift, leases edited by hand. Two of them must never lead at once, nor two
+//! that stand in different leases which exclude each other.
 //!
 //! And schedules in which the API server answers and watches deliver, while leaders die or are terminated. The next one
 //! must lead as soon as the README promises.
@@ -14,6 +15,7 @@ use simulated_apiserver::seeds::{cases, given_seed, length};
 
 use super::decision::{Decision, Election, Record};
 use super::periods::Periods;
+use super::rivals::Rivals;
 
 /// How long things go wrong, in milliseconds of the true time.
 const TROUBLE: u64 = 300_000;
@@ -68,11 +70,14 @@ enum Answer {
     Found(Option<(u64, Record)>),
     Written(u64, Record),
     LostRace,
+    /// The other leases.
+    Others(BTreeMap<String, Record>),
 }
 
 #[derive(Clone)]
 enum Request {
     Get,
+    Others,
     Write { over: Option<u64>, record: Record },
 }
 
@@ -83,7 +88,7 @@ enum What {
     /// It sends the write that it decided on a moment ago.
     Send { over: Option<u64>, record: Record },
     /// A request is at the API server.
-    Arrive(Request),
+    Arrive(usize, Request),
     /// Its answer is at the replica.
     Return { answer: Answer, sent: Duration },
     /// No answer came in time.
@@ -96,10 +101,31 @@ enum What {
     Change,
 }
 
+/// Where a replica is that does not lead.
+#[derive(Clone)]
+enum Stage {
+    Waits,
+    /// It looks at the other leases before it writes its claim.
+    BeforeClaim {
+        over: Option<u64>,
+        record: Record,
+    },
+    /// It looks at them again after its claim was accepted; else it would lead until then.
+    AfterClaim {
+        until: Duration,
+    },
+    /// It releases the lease, since the holder of another one may lead.
+    Yields,
+}
+
 /// A process, and the clock of its machine.
 struct Replica {
     name: String,
+    /// The lease that it stands in.
+    lease: usize,
+    stage: Stage,
     election: Election,
+    rivals: Rivals,
     /// The replica's clock at the true time 0.
     offset: Duration,
     /// How fast its clock goes: near 1.
@@ -149,7 +175,8 @@ struct World {
     changes: u32,
     /// How long it took until another replica led after a leader died, and after one was terminated.
     longest: [u64; 2],
-    server: Server,
+    /// The leases. A replica stands in one of them, and leads only while no other is held.
+    servers: Vec<Server>,
     replicas: Vec<Replica>,
     born: usize,
     /// No replica starts before.
@@ -169,10 +196,14 @@ fn milliseconds(duration: Duration) -> u64 {
 impl World {
     /// A world in which everything goes wrong for a while.
     fn in_trouble(seed: u64) -> Self {
-        let mut world = Self::new(seed, PERIODS, false);
-        if world.random.bool() {
-            let holder = ["", "gone"][world.random.usize(0..2)];
-            world.server.store(record(holder, 15, 7));
+        // Half of them with several leases.
+        let leases = [1, 1, 2, 3][usize::try_from(seed % 4).unwrap()];
+        let mut world = Self::new(seed, PERIODS, false, leases);
+        for lease in 0..leases {
+            if world.random.bool() {
+                let holder = ["", "gone"][world.random.usize(0..2)];
+                world.servers[lease].store(record(holder, 15, 7));
+            }
         }
         world
     }
@@ -185,12 +216,12 @@ impl World {
             periods(120_000, 80_000, 20_000),
         ];
         let periods = all[usize::try_from(seed % 3).unwrap()];
-        let mut world = Self::new(seed, periods, true);
+        let mut world = Self::new(seed, periods, true, 1);
         world.plan_change(0);
         world
     }
 
-    fn new(seed: u64, periods: Periods, healthy: bool) -> Self {
+    fn new(seed: u64, periods: Periods, healthy: bool, leases: usize) -> Self {
         let mut world = Self {
             random: Rng::with_seed(seed),
             periods,
@@ -198,7 +229,7 @@ impl World {
             vacancy: None,
             changes: 0,
             longest: [0, 0],
-            server: Server::default(),
+            servers: vec![Server::default(); leases],
             replicas: Vec::new(),
             born: 0,
             no_birth_until: 0,
@@ -221,6 +252,9 @@ impl World {
         // NTP bounds the drift of a clock to 1 in 2,000.
         let drift = if self.healthy { 0.0005 } else { 0.02 };
         self.replicas.push(Replica {
+            lease: self.random.usize(0..self.servers.len()),
+            stage: Stage::Waits,
+            rivals: Rivals::new(self.periods),
             election: Election::new(name.clone(), self.periods),
             offset,
             rate: 1.0 - drift + self.random.f64() * 2.0 * drift,
@@ -306,8 +340,8 @@ impl World {
                 self.disturb(now);
             }
             match what {
-                What::Arrive(request) => {
-                    self.serve(now, &name, step, request);
+                What::Arrive(lease, request) => {
+                    self.serve(now, &name, step, lease, request);
                     continue;
                 }
                 What::Change => {
@@ -328,16 +362,25 @@ impl World {
         }
     }
 
-    fn serve(&mut self, now: u64, name: &str, step: u64, request: Request) {
+    fn serve(&mut self, now: u64, name: &str, step: u64, lease: usize, request: Request) {
         let answer = match request {
-            Request::Get => Answer::Found(self.server.stored.clone()),
+            Request::Get => Answer::Found(self.servers[lease].stored.clone()),
+            Request::Others => {
+                let others = self.servers.iter().enumerate().filter(|(i, _)| *i != lease);
+                let others = others.filter_map(|(i, server)| {
+                    let (_, record) = server.stored.clone()?;
+                    Some((i.to_string(), record))
+                });
+                Answer::Others(others.collect())
+            }
             Request::Write { over, record } => {
                 let holder = record.holder.clone();
-                let answer = self.server.write(over, record);
+                let answer = self.servers[lease].write(over, record);
                 let done = matches!(answer, Answer::Written(..));
-                self.note(now, &format!("{name} writes holder {holder:?}: {done}"));
+                let text = format!("{name} writes holder {holder:?} of lease {lease}: {done}");
+                self.note(now, &text);
                 if done {
-                    self.ring(now);
+                    self.ring(now, lease);
                 }
                 answer
             }
@@ -350,9 +393,10 @@ impl World {
         }
     }
 
-    /// The lease was written: the watches deliver it.
-    fn ring(&mut self, now: u64) {
-        let names: Vec<_> = self.replicas.iter().map(|r| r.name.clone()).collect();
+    /// The lease was written: its watches deliver it.
+    fn ring(&mut self, now: u64, lease: usize) {
+        let watching = self.replicas.iter().filter(|r| r.lease == lease);
+        let names: Vec<_> = watching.map(|r| r.name.clone()).collect();
         for name in names {
             if !self.loses(now) {
                 let at = now + self.delay(now);
@@ -366,9 +410,9 @@ impl World {
         let replica = &mut self.replicas[index];
         replica.step += 1;
         replica.sent = replica.clock(now);
-        let (name, step) = (replica.name.clone(), replica.step);
+        let (name, step, lease) = (replica.name.clone(), replica.step, replica.lease);
         if !lost {
-            self.plan(at, &name, step, What::Arrive(request));
+            self.plan(at, &name, step, What::Arrive(lease, request));
         }
         let timeout = now + milliseconds(self.periods.call());
         self.plan(timeout, &name, step, What::GiveUpWaiting);
@@ -427,6 +471,8 @@ impl World {
             }
             What::Return { answer, sent } => match answer {
                 answer if self.replicas[index].ending => self.release(now, index, answer),
+                _ if matches!(self.replicas[index].stage, Stage::Yields) => self.stand(now, index),
+                Answer::Others(others) => self.look(now, index, others),
                 Answer::Found(found) => {
                     let replica = &mut self.replicas[index];
                     let clock = replica.clock(now);
@@ -438,14 +484,11 @@ impl World {
                     let replica = &mut self.replicas[index];
                     let until = replica.election.won(&record, sent, replica.clock(now));
                     replica.known = Some((version, record));
-                    let before = replica.leads_until.replace(until);
-                    replica.rings = 0;
-                    if before.is_none() {
-                        self.terms += 1;
-                        self.fill(now);
+                    if replica.leads_until.is_none() && self.servers.len() > 1 {
+                        replica.stage = Stage::AfterClaim { until };
+                        return self.send(now, index, Request::Others);
                     }
-                    self.check(now);
-                    self.pause(now, index, milliseconds(self.periods.retry_period));
+                    self.lead(now, index, until);
                 }
                 Answer::LostRace => {
                     let pause = self.jittered(Duration::from_millis(50));
@@ -455,10 +498,14 @@ impl World {
             What::GiveUpWaiting if self.replicas[index].ending => {
                 self.end(now, index, "could not release the lease");
             }
-            What::GiveUpWaiting => {
-                let pause = self.jittered(self.periods.retry_period);
-                self.pause(now, index, pause);
-            }
+            What::GiveUpWaiting => match self.replicas[index].stage {
+                Stage::AfterClaim { .. } => self.give_way(now, index),
+                Stage::Yields => self.stand(now, index),
+                _ => {
+                    let pause = self.jittered(self.periods.retry_period);
+                    self.pause(now, index, pause);
+                }
+            },
             What::Send { over, record } => {
                 let replica = &mut self.replicas[index];
                 if replica.election.may_send(replica.clock(now)) {
@@ -467,8 +514,82 @@ impl World {
                     self.lose(now, index, "late");
                 }
             }
-            What::Arrive(_) | What::Terminate | What::Ring | What::Change => {}
+            What::Arrive(..) | What::Terminate | What::Ring | What::Change => {}
         }
+    }
+
+    fn lead(&mut self, now: u64, index: usize, until: Duration) {
+        let replica = &mut self.replicas[index];
+        replica.stage = Stage::Waits;
+        let before = replica.leads_until.replace(until);
+        replica.rings = 0;
+        if before.is_none() {
+            self.terms += 1;
+            self.fill(now);
+        }
+        self.check(now);
+        self.pause(now, index, milliseconds(self.periods.retry_period));
+    }
+
+    /// It has read the other leases.
+    fn look(&mut self, now: u64, index: usize, others: BTreeMap<String, Record>) {
+        let replica = &mut self.replicas[index];
+        let clock = replica.clock(now);
+        replica.rivals.observe(others, clock);
+        let is_excluded = replica.rivals.longest(clock).is_some();
+        let stage = std::mem::replace(&mut replica.stage, Stage::Waits);
+        match stage {
+            Stage::BeforeClaim { .. } if is_excluded => self.scatter(now, index),
+            Stage::BeforeClaim { over, record } => {
+                let (name, step) = (replica.name.clone(), replica.step);
+                self.plan(now, &name, step, What::Send { over, record });
+            }
+            Stage::AfterClaim { until } if !is_excluded && clock < until => {
+                self.lead(now, index, until);
+            }
+            _ => self.give_way(now, index),
+        }
+    }
+
+    /// It releases the lease before it led.
+    fn give_way(&mut self, now: u64, index: usize) {
+        let replica = &mut self.replicas[index];
+        replica.stage = Stage::Yields;
+        match replica.known.take() {
+            Some((version, record)) => self.send_empty(now, index, version, record),
+            None => self.stand(now, index),
+        }
+    }
+
+    /// It stands for election again, whether or not it released the lease.
+    fn stand(&mut self, now: u64, index: usize) {
+        let replica = &mut self.replicas[index];
+        replica.stage = Stage::Waits;
+        replica.known = None;
+        replica.release_attempts = 0;
+        replica.election.step_down();
+        self.scatter(now, index);
+    }
+
+    /// It waits for a rival, of which its own lease has no news.
+    fn scatter(&mut self, now: u64, index: usize) {
+        let retry = milliseconds(self.periods.retry_period);
+        let pause = self.random.u64(retry / 2..retry * 3 / 2);
+        let replica = &mut self.replicas[index];
+        replica.step += 1;
+        replica.pausing = false;
+        let (name, step) = (replica.name.clone(), replica.step);
+        self.plan(now + pause, &name, step, What::Wake);
+    }
+
+    fn wait(&mut self, now: u64, index: usize, until: Duration) {
+        let replica = &self.replicas[index];
+        let left = until
+            .saturating_sub(replica.clock(now))
+            .div_f64(replica.rate);
+        let retry = self.jittered(self.periods.retry_period);
+        let pause = (milliseconds(left) + 1).min(retry);
+        self.pause(now, index, pause);
     }
 
     /// A change that the watch delivers ends the pause of a waiting replica.
@@ -485,22 +606,22 @@ impl World {
 
     fn act(&mut self, now: u64, index: usize, found: Option<(u64, Record)>) {
         let replica = &self.replicas[index];
-        let (clock, rate) = (replica.clock(now), replica.rate);
+        let clock = replica.clock(now);
         let record_found = found.as_ref().map(|(_, record)| record);
-        let transitions = match replica.election.decide(record_found, clock) {
-            Decision::Wait { until } => {
-                let left = until.saturating_sub(clock).div_f64(rate);
-                let retry = self.jittered(self.periods.retry_period);
-                let pause = (milliseconds(left) + 1).min(retry);
-                return self.pause(now, index, pause);
-            }
+        let (transitions, is_new) = match replica.election.decide(record_found, clock) {
+            Decision::Wait { until } => return self.wait(now, index, until),
             Decision::Lost(loss) => return self.lose(now, index, &format!("{loss:?}")),
-            Decision::Acquire { transitions } | Decision::Renew { transitions } => transitions,
+            Decision::Acquire { transitions } => (transitions, true),
+            Decision::Renew { transitions } => (transitions, false),
         };
         let replica = &self.replicas[index];
         let seconds = i64::try_from(self.periods.lease_seconds()).unwrap();
         let record = record(&replica.name, seconds, transitions);
         let over = found.map(|(version, _)| version);
+        if is_new && self.servers.len() > 1 {
+            self.replicas[index].stage = Stage::BeforeClaim { over, record };
+            return self.send(now, index, Request::Others);
+        }
         let (name, step) = (replica.name.clone(), replica.step);
         self.plan(now, &name, step, What::Send { over, record });
     }
@@ -538,6 +659,9 @@ impl World {
         let replica = &mut self.replicas[index];
         replica.release_attempts += 1;
         if !replica.election.may_send(replica.clock(now)) {
+            if matches!(replica.stage, Stage::Yields) {
+                return self.stand(now, index);
+            }
             return self.end(now, index, "too late to release the lease");
         }
         record.holder = String::new();
@@ -619,11 +743,16 @@ impl World {
 
     /// A user edits the lease. A replica that finds a deleted or shortened lease cannot know the earlier one.
     fn edit(&mut self, now: u64) {
-        let Some((_, mut record)) = self.server.stored.clone() else {
+        let lease = self.random.usize(0..self.servers.len());
+        let Some((_, mut record)) = self.servers[lease].stored.clone() else {
             return;
         };
-        let known =
-            |replica: &Replica| replica.leads(now) || replica.election.has_seen(&record.mark);
+        let known = |replica: &Replica| {
+            if replica.lease != lease {
+                return replica.rivals.has_seen(&lease.to_string(), &record.mark);
+            }
+            replica.leads(now) || replica.election.has_seen(&record.mark)
+        };
         let everybody_knows = self.replicas.iter().all(known);
         let kind = self.random.u32(0..5);
         if kind > 2 && everybody_knows {
@@ -639,13 +768,13 @@ impl World {
             3 if everybody_knows && !record.holder.is_empty() => record.seconds = Some(1),
             4 if everybody_knows => {
                 self.note(now, "deleted by hand");
-                self.server.stored = None;
+                self.servers[lease].stored = None;
                 return;
             }
             _ => return,
         }
         self.note(now, &format!("edited by hand: {record:?}"));
-        self.server.store(record);
+        self.servers[lease].store(record);
     }
 
     /// Panics with the end of the log if something went wrong.
