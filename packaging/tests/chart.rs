@@ -329,6 +329,92 @@ fn a_wrong_kind_fails_with_those_there_are() {
     }
 }
 
+/// Whether a selector's labels are all among those of an object.
+fn selects(labels: &Value, object: &Value) -> bool {
+    let mut labels = labels.as_object().unwrap().iter();
+    labels.all(|(key, value)| object["metadata"]["labels"][key] == *value)
+}
+
+#[test]
+fn each_shard_has_a_deployment_and_a_lease_and_one_of_them_serves_the_webhooks() {
+    for provider in ["kubernetes", "cilium"] {
+        let mut values = everything(provider);
+        values["shards"] = 3.into();
+        let found = released(DEFAULT, &values);
+        let of_kind = |kind: &'static str| found.values().filter(move |it| it["kind"] == kind);
+        let deployments: Vec<&Value> = of_kind("Deployment").collect();
+        let pods = || deployments.iter().map(|it| &it["spec"]["template"]);
+        let names: Vec<&Value> = deployments
+            .iter()
+            .map(|it| &it["metadata"]["name"])
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "my-operator-controller-manager",
+                "my-operator-shard-1",
+                "my-operator-shard-2"
+            ]
+        );
+        for (shard, pod) in pods().enumerate() {
+            let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
+            assert!(
+                args.contains(&format!("--shard={shard}/3").into()),
+                "{args:?}"
+            );
+            assert_eq!(args.contains(&"--webhooks=false".into()), shard > 0);
+        }
+        // Each selects its own pods only, and so do the budgets.
+        let selectors = deployments
+            .iter()
+            .copied()
+            .chain(of_kind("PodDisruptionBudget"));
+        let selectors: Vec<&Value> = selectors
+            .map(|it| &it["spec"]["selector"]["matchLabels"])
+            .collect();
+        assert_eq!(selectors.len(), 6);
+        for (i, selector) in selectors.iter().enumerate() {
+            for (j, pod) in pods().enumerate() {
+                assert_eq!(selects(selector, pod), i % 3 == j, "{selector} {pod}");
+            }
+        }
+        // Metrics and policies are about all of them, and the webhooks' Service about the first.
+        let services =
+            of_kind("Service").map(|it| (&it["metadata"]["name"], &it["spec"]["selector"]));
+        let policies = of_kind("NetworkPolicy").chain(of_kind("CiliumNetworkPolicy"));
+        let policies = policies.map(|it| {
+            let selector = it["spec"]
+                .get("podSelector")
+                .unwrap_or(&it["spec"]["endpointSelector"]);
+            (&it["metadata"]["name"], &selector["matchLabels"])
+        });
+        let all = services.chain(policies);
+        for (name, selector) in all {
+            let count = pods().filter(|pod| selects(selector, pod)).count();
+            let is_webhooks = name == "my-operator-webhook-service";
+            assert_eq!(count, if is_webhooks { 1 } else { 3 }, "{name}");
+        }
+        let role = &found
+            .values()
+            .find(|it| it["metadata"]["name"] == "my-operator-leader-election-role")
+            .unwrap();
+        let leases = ["0", "1", "2"].map(|shard| format!("my-operator-shard-{shard}-of-3"));
+        assert_eq!(role["rules"][1]["resourceNames"], json!(leases));
+    }
+    let calico = released(
+        DEFAULT,
+        &json!({"shards": 2, "networkPolicy": {"enable": true, "provider": "calico"}}),
+    );
+    let policy = calico
+        .values()
+        .find(|it| it["kind"] == "NetworkPolicy")
+        .unwrap();
+    assert_eq!(
+        policy["spec"]["selector"],
+        "app.kubernetes.io/name == 'my-operator'"
+    );
+}
+
 #[test]
 fn several_namespaces_get_a_role_and_a_binding_each() {
     let values = json!({"namespaces": ["team-a", "team-b"]});

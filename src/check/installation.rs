@@ -6,6 +6,7 @@ use super::fetch::{Cluster, Fetched, Resource, Unread};
 use super::report::{Finding, Level};
 use crate::kinds::{self, Kind};
 use crate::manifests::{Names, PREFIX};
+use wall_clock_controller::reconcile::Shard;
 
 pub(super) const LABEL: &str = "app.kubernetes.io/name=my-operator";
 const CHECK: &str = "installation";
@@ -20,6 +21,9 @@ pub(super) fn is_labelled(object: &Value) -> bool {
 pub(super) struct Installation {
     pub(super) names: Names,
     pub(super) deployment: Option<Value>,
+    /// How many Deployments share the work, and those of them that have no webhooks.
+    pub(super) shards: u32,
+    pub(super) more_shards: Vec<Value>,
     pub(super) service_account: String,
     pub(super) kinds: Vec<&'static Kind>,
     pub(super) namespaces: Vec<String>,
@@ -68,7 +72,11 @@ impl Installation {
 
     /// What was found. `exists`: whether the namespace does, where it has no Deployment.
     fn new(namespace: &str, found: Fetched<Vec<Value>>, exists: &Fetched<()>) -> Self {
-        let (deployment, finding) = match found {
+        let (first, more_shards) = match found.map(shards) {
+            Err(unread) => (Err(unread), Vec::new()),
+            Ok((first, more)) => (Ok(first), more),
+        };
+        let (deployment, finding) = match first {
             Err(unread) => (None, unread.finding(CHECK)),
             Ok(found) => match (<[Value; 1]>::try_from(found), exists) {
                 (Ok([one]), _) => {
@@ -101,7 +109,20 @@ impl Installation {
                 }
             },
         };
-        Self::of(namespace, deployment, finding)
+        let mut this = Self::of(namespace, deployment, finding);
+        let found = 1 + more_shards.len();
+        if this.finding.level == Level::Passed && usize::try_from(this.shards) != Ok(found) {
+            let text = format!(
+                "namespace {namespace} has Deployments for {found} of {} shards: the namespaces of the others are not reconciled",
+                this.shards
+            );
+            let action = "install a Deployment for each shard, or set --shard of those there are";
+            this.finding = Finding::failed(CHECK, text).action(action);
+        }
+        Self {
+            more_shards,
+            ..this
+        }
     }
 
     /// An operator without a Deployment.
@@ -152,6 +173,8 @@ impl Installation {
             webhooks: !is_off("webhooks"),
             own_configurations: !is_off("webhook-configurations"),
             leader_election: !is_off("leader-elect"),
+            shards: container.map_or(Shard::ALL, shard).count(),
+            more_shards: Vec::new(),
             certificate_secret: secret.map(Option::unwrap_or_default),
             place: Place::Cluster,
             deployment,
@@ -185,6 +208,31 @@ impl Installation {
     pub(super) fn dry_run_namespace(&self) -> &str {
         self.namespaces.first().map_or("default", String::as_str)
     }
+}
+
+/// Parts Deployments into those that could have the settings, which should be one, and those of its other shards.
+fn shards(mut found: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
+    let of = |deployment: &Value| {
+        let container = manager(&deployment["spec"]["template"]["spec"]);
+        container.map_or(Shard::ALL, shard)
+    };
+    found.sort_by_key(|deployment| of(deployment).index());
+    let count = found.first().map_or(1, |first| of(first).count());
+    let mut next = 1;
+    let (more, first) = found.into_iter().partition(|deployment| {
+        let shard = of(deployment);
+        let follows = shard.count() == count && shard.index() == next;
+        next += u32::from(follows);
+        follows
+    });
+    (first, more)
+}
+
+/// The shard of a container.
+fn shard(container: &Value) -> Shard {
+    let shard = values(container, "shard");
+    let shard = shard.first().and_then(|shard| shard.parse().ok());
+    shard.unwrap_or(Shard::ALL)
 }
 
 /// The container `manager` of a pod, or its first.
@@ -238,15 +286,42 @@ mod tests {
     use super::*;
 
     fn found(args: &[&str], env: &Value) -> Installation {
-        let deployment = json!({"metadata": {"name": "release"}, "spec": {"template": {"spec": {
+        Installation::new("own", Ok(vec![deployment(args, env)]), &Ok(()))
+    }
+
+    fn deployment(args: &[&str], env: &Value) -> Value {
+        json!({"metadata": {"name": "release"}, "spec": {"template": {"spec": {
             "serviceAccountName": "account",
             "containers": [{"name": "proxy"}, {
                 "name": "manager", "image": "registry:5000/a:1", "args": args, "env": env,
                 "volumeMounts": [{"name": "certs", "mountPath": "/certs"}],
             }],
             "volumes": [{"name": "certs", "secret": {"secretName": "pair"}}],
-        }}}});
-        Installation::new("own", Ok(vec![deployment]), &Ok(()))
+        }}}})
+    }
+
+    #[test]
+    fn the_deployments_of_all_shards_are_one_installation() {
+        let read = |shards: &[&str]| {
+            let flags = shards.iter().map(|shard| format!("--shard={shard}"));
+            let made = flags.map(|flag| deployment(&["run", &flag], &json!([])));
+            Installation::new("own", Ok(made.collect()), &Ok(()))
+        };
+        let whole = read(&["1/3", "2/3", "0/3"]);
+        assert_eq!((whole.shards, whole.more_shards.len()), (3, 2));
+        assert_eq!(whole.finding.level, Level::Passed);
+        for (shards, words) in [
+            (&["0/3", "1/3"][..], "for 2 of 3 shards"),
+            (&["0/2"], "for 1 of 2 shards"),
+            (&["1/2"], "for 1 of 2 shards"),
+            (&["0/2", "0/2", "1/2"], "2 Deployments"),
+            (&["0/2", "1/3"], "2 Deployments"),
+            (&["0/1", "1/2"], "2 Deployments"),
+        ] {
+            let finding = read(shards).finding;
+            assert_eq!(finding.level, Level::Failed, "{shards:?}");
+            assert!(finding.message.contains(words), "{shards:?}: {finding:?}");
+        }
     }
 
     #[test]

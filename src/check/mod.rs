@@ -35,6 +35,7 @@ use my_operator_kind::flag_values::duration;
 use report::{Finding, Report};
 use resilient_kube_client as client;
 use rights::User;
+use wall_clock_controller::reconcile::Shard;
 use webhook_certs::ServerClock;
 
 /// The time limit of one pass.
@@ -198,39 +199,48 @@ async fn installed(cluster: &Cluster, namespace: &str, address: Option<&str>) ->
         webhooks(cluster, &installed, address),
     );
     let rights = rights(cluster, &installed);
-    let leader = leader(cluster, &installed, names.as_deref());
-    let (rights, leader) = tokio::join!(rights, leader);
+    let leaders = leaders(cluster, &installed, names.as_deref());
+    let (rights, leaders) = tokio::join!(rights, leaders);
     let mut findings = vec![installed.finding];
     findings.extend(replicas);
     findings.extend(crds);
     findings.extend(rights);
-    findings.extend(leader);
+    findings.extend(leaders);
     findings.extend(webhooks);
     findings
 }
 
-/// The findings on the Deployment, and the names of its pods.
+/// The findings on the Deployment of each shard, and the names of their pods.
 async fn replicas(
     cluster: &Cluster,
     installed: &Installation,
 ) -> (Vec<Finding>, Option<Vec<String>>) {
-    let Some(deployment) = &installed.deployment else {
-        return (Vec::new(), None);
-    };
+    let (mut findings, mut names) = (Vec::new(), Some(Vec::new()));
+    for deployment in installed.deployment.iter().chain(&installed.more_shards) {
+        let pods = pods(cluster, installed, deployment).await;
+        let name = |pod: &Value| pod["metadata"]["name"].as_str().map(str::to_owned);
+        names = names.zip(pods.as_ref().ok()).map(|(mut names, pods)| {
+            names.extend(pods.iter().filter_map(name));
+            names
+        });
+        findings.push(replicas::judge(deployment, &pods));
+        findings.push(replicas::skew(deployment, installed.image()));
+    }
+    (findings, names.filter(|_| installed.deployment.is_some()))
+}
+
+/// The pods of a Deployment.
+async fn pods(
+    cluster: &Cluster,
+    installed: &Installation,
+    deployment: &Value,
+) -> Fetched<Vec<Value>> {
     let labels = deployment["spec"]["selector"]["matchLabels"].as_object();
     let labels = labels.into_iter().flatten();
     let labels = labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
     let labels = labels.collect::<Vec<_>>().join(",");
     let resource = Resource::cluster("", "v1", "pods").within(installed.namespace());
-    let pods = cluster.list(resource, &labels).await;
-    let name = |pod: &Value| pod["metadata"]["name"].as_str().map(str::to_owned);
-    let names = pods.as_ref().ok();
-    let names = names.map(|pods| pods.iter().filter_map(name).collect());
-    let findings = vec![
-        replicas::judge(deployment, &pods),
-        replicas::skew(deployment, installed.image()),
-    ];
-    (findings, names)
+    cluster.list(resource, &labels).await
 }
 
 /// The findings on everything between an API server and the webhooks.
@@ -278,6 +288,7 @@ async fn rights(cluster: &Cluster, installed: &Installation) -> Option<Finding> 
         own_authority: installed.webhooks && installed.certificate_secret.is_none(),
         own_configurations: installed.own_configurations,
         leader_election: installed.leader_election,
+        shards: installed.shards,
     });
     let (namespace, account) = (installed.namespace(), &installed.service_account);
     let user = User::service_account(cluster, namespace, account).await;
@@ -287,21 +298,25 @@ async fn rights(cluster: &Cluster, installed: &Installation) -> Option<Finding> 
     Some(finding)
 }
 
-async fn leader(
+/// The findings on the Lease of each shard.
+async fn leaders(
     cluster: &Cluster,
     installed: &Installation,
     pods: Option<&[String]>,
-) -> Option<Finding> {
+) -> Vec<Finding> {
     if !installed.leader_election {
-        return None;
+        return Vec::new();
     }
     let leases = Resource::cluster("coordination.k8s.io", "v1", "leases");
     let leases = leases.within(installed.namespace());
-    let lease = cluster.get(leases, installed.names.lease()).await;
     let pods: Option<Vec<&str>> = pods.map(|all| all.iter().map(String::as_str).collect());
-    let name = installed.names.lease();
-    let finding = lease::judge(name, lease, pods.as_deref(), cluster.now());
+    let mut findings = Vec::new();
+    for shard in Shard::all(installed.shards) {
+        let name = installed.names.lease(shard);
+        let lease = cluster.get(leases, &name).await;
+        findings.push(lease::judge(&name, lease, pods.as_deref(), cluster.now()));
+    }
     // Outside of a cluster, the operator leads without an election by default.
-    let counts = !installed.is_outside() || finding.level != report::Level::Failed;
-    counts.then_some(finding)
+    findings.retain(|finding| !installed.is_outside() || finding.level != report::Level::Failed);
+    findings
 }

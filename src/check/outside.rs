@@ -13,15 +13,17 @@ use super::lease;
 use super::report::Level;
 use crate::kinds::{Kind, REGISTRY};
 use crate::manifests::{Names, PREFIX, entry_name};
+use wall_clock_controller::reconcile::Shard;
 
 /// The operator outside of the cluster, if there is one.
 pub(super) async fn find(cluster: &Cluster, namespace: &str) -> Option<Outside> {
     let names = Names::new(PREFIX, namespace);
+    let lease = names.lease(Shard::ALL);
     let leases = Resource::cluster("coordination.k8s.io", "v1", "leases").within(namespace);
     let pods = Resource::cluster("", "v1", "pods").within(namespace);
     let (entries, lease, pods) = tokio::join!(
         configurations::entries(cluster),
-        cluster.get(leases, names.lease()),
+        cluster.get(leases, &lease),
         cluster.list(pods, ""),
     );
     let holder = lease.ok().zip(pods.ok());

@@ -1,5 +1,7 @@
 //! The names of the objects that are installed.
 
+use wall_clock_controller::reconcile::Shard;
+
 /// The namespace of the operator, unless it runs in another.
 pub const NAMESPACE: &str = "my-operator-system";
 /// What the names begin with, unless an installation has other names.
@@ -7,6 +9,9 @@ pub const PREFIX: &str = "my-operator";
 /// The length of the longest prefix: the name of a Service, of which that of the metrics has the longest, has 63
 /// characters at most.
 pub const MAX_PREFIX_LEN: usize = 28;
+
+/// Between the number of a shard and that of all, as in `my-operator-shard-0-of-2`.
+const OF: &str = "-of-";
 
 /// The names of one installation: they follow from a prefix, which all of them begin with, and the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +41,28 @@ impl Names {
         &self.namespace
     }
 
-    /// The Lease of the leader election.
-    pub fn lease(&self) -> &str {
-        &self.prefix
+    /// The Lease of the leader election of a shard.
+    pub fn lease(&self, shard: Shard) -> String {
+        if shard == Shard::ALL {
+            return self.prefix.clone();
+        }
+        let (index, count) = (shard.index(), shard.count());
+        format!("{}{index}{OF}{count}", self.lease_of_shards())
+    }
+
+    /// What the names of the Leases of several shards begin with.
+    pub(super) fn lease_of_shards(&self) -> String {
+        self.with("shard-")
+    }
+
+    /// The number of shards to which the Lease of that name belongs; None if it is none of ours.
+    pub fn shards_of(&self, lease: &str) -> Option<u32> {
+        if lease == self.prefix {
+            return Some(1);
+        }
+        let shard = lease.strip_prefix(&self.lease_of_shards())?;
+        let shard: Shard = shard.replacen(OF, "/", 1).parse().ok()?;
+        Some(shard.count())
     }
 
     /// The ServiceAccount (and the Deployment) of the operator.
@@ -84,7 +108,28 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_lease_says_how_many_shards_there_are() {
+        let names = Names::new("team", "own");
+        for shard in ["0/1", "0/2", "1/2", "999/1000"] {
+            let shard: Shard = shard.parse().unwrap();
+            assert_eq!(names.shards_of(&names.lease(shard)), Some(shard.count()));
+        }
+        assert_eq!(names.lease("1/2".parse().unwrap()), "team-shard-1-of-2");
+        for other in [
+            "team-b",
+            "team-b-shard-0-of-2",
+            "team-shard-",
+            "team-shard-2-of-2",
+            "tea",
+            "",
+        ] {
+            assert_eq!(names.shards_of(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn every_name_fits_a_prefix_of_the_maximum_length() {
@@ -98,7 +143,8 @@ mod tests {
         let all = |prefix: &str| {
             let names = Names::new(prefix, NAMESPACE);
             [
-                names.lease().to_owned(),
+                names.lease(Shard::ALL),
+                names.lease("0/2".parse().unwrap()),
                 names.service_account(),
                 names.webhook_service(),
                 names.metrics_service(),

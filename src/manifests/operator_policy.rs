@@ -11,6 +11,7 @@ use super::names::Names;
 use super::rbac;
 use crate::kinds::Kind;
 use my_operator_kind::manager::MANAGER;
+use wall_clock_controller::reconcile::Shard;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
 
 /// What the policies' names begin with, after the prefix of all names.
@@ -247,8 +248,12 @@ fn secrets(names: &Names) -> [Value; 2] {
 /// The same for Leases.
 fn leases(names: &Names) -> [Value; 2] {
     let validation = Validation {
-        expression: format!("object.metadata.name == '{}'", names.lease()),
-        message: "the operator creates no Lease but that of its leader election",
+        expression: format!(
+            "object.metadata.name == '{}' || object.metadata.name.startsWith('{}')",
+            names.lease(Shard::ALL),
+            names.lease_of_shards()
+        ),
+        message: "the operator creates no Lease but those of its leader election",
     };
     let rules = [rule("coordination.k8s.io", &["leases"], &["CREATE"])];
     policy(names, "leases", &rules, None, &[validation])

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::names::Names;
 use crate::kinds::{Kind, Permission};
+use wall_clock_controller::reconcile::Shard;
 
 const ROLE: &str = "manager-role";
 const WEBHOOK_CA_ROLE: &str = "webhook-ca-role";
@@ -157,16 +158,17 @@ pub(super) fn rules<'a>(
 }
 
 /// The permissions for leader election, in the operator's own namespace: a Role and its binding.
-pub(super) fn leader_election(names: &Names) -> [Value; 2] {
+pub(super) fn leader_election(names: &Names, shards: u32) -> [Value; 2] {
     let namespace = Some(names.namespace());
     let lease = |verbs: &[&str]| json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
-    // RBAC cannot restrict a create to a name.
-    let create = lease(&["create"]);
+    // RBAC cannot restrict these to a name. The list shows whether a replica of another number of shards leads.
+    let all = lease(&["create", "list"]);
     let mut hold = lease(&["get", "update", "watch"]);
-    hold["resourceNames"] = json!([names.lease()]);
+    let leases = Shard::all(shards).map(|shard| names.lease(shard));
+    hold["resourceNames"] = leases.collect();
     let binding_name = "leader-election-rolebinding";
     [
-        role(names, ELECTION_ROLE, namespace, &[create, hold, events()]),
+        role(names, ELECTION_ROLE, namespace, &[all, hold, events()]),
         binding(names, binding_name, namespace, ELECTION_ROLE),
     ]
 }
@@ -259,13 +261,11 @@ pub(super) fn check(kinds: &[&Kind], names: &Names) -> Vec<Value> {
             &["create"],
         ),
     ];
-    let mut lease = rule("coordination.k8s.io", &["leases"], &["get"]);
-    lease["resourceNames"] = json!([names.lease()]);
     let own = [
         rule("", &["namespaces", "services"], &["get"]),
         rule("", &["pods"], &["list"]),
         rule("apps", &["deployments"], &["list"]),
-        lease,
+        rule("coordination.k8s.io", &["leases"], &["get"]),
     ];
     let created = resources
         .iter()

@@ -24,6 +24,8 @@ pub struct Scope<'a> {
     pub own_configurations: bool,
     /// Whether the replicas elect a leader.
     pub leader_election: bool,
+    /// How many shards there are, each with a Lease.
+    pub shards: u32,
 }
 
 /// One verb on one resource.
@@ -61,7 +63,7 @@ pub fn rights(scope: &Scope<'_>) -> BTreeSet<Right> {
         roles.extend([(cluster, None), (namespaced, own)]);
     }
     if scope.leader_election {
-        let [role, _] = rbac::leader_election(names);
+        let [role, _] = rbac::leader_election(names, scope.shards);
         roles.push((role, own));
     }
     let [(_, auth), _] = rbac::metrics(names);
@@ -126,6 +128,7 @@ mod tests {
             own_authority: own,
             own_configurations: own,
             leader_election: true,
+            shards: if own { 1 } else { 2 },
         };
         let line = |it: Right| {
             let name = it.name.unwrap_or_default();
@@ -158,6 +161,13 @@ mod tests {
         let one = shown(&["team".to_owned()], false);
         assert!(has(&one, "team: create pods. ") && !has(&one, "*: create pods. "));
         assert!(has(&one, "*: list nodes. "));
+        let leases = one
+            .iter()
+            .filter_map(|it| it.strip_prefix("own: update leases"));
+        let leases: Vec<&str> = leases
+            .filter_map(|it| Some(it.split_once(' ')?.1))
+            .collect();
+        assert_eq!(leases, ["our-shard-0-of-2", "our-shard-1-of-2"]);
         for foreign in ["secrets", "webhookconfigurations", " namespaces."] {
             assert!(one.iter().all(|it| !it.contains(foreign)), "{one:#?}");
         }

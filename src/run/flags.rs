@@ -13,6 +13,7 @@ use crate::kinds::{self, Kind};
 use crate::manifests::{self, Names};
 use my_operator_kind::flag_values::{duration, period};
 use my_operator_telemetry::logs;
+use wall_clock_controller::reconcile::Shard;
 use webhook_certs;
 
 /// The default maximum of worker threads.
@@ -34,6 +35,16 @@ pub struct Flags {
         value_delimiter = ','
     )]
     pub namespaces: Vec<String>,
+
+    /// The part of the namespaces to reconcile, such as 0/2 and 1/2 for two processes that share the work. All are
+    /// reconciled by default. Webhooks serve every namespace.
+    #[arg(
+        long,
+        env = "MY_OPERATOR_SHARD",
+        value_name = "INDEX/COUNT",
+        default_value = "0/1"
+    )]
+    pub shard: Shard,
 
     /// The context of the kubeconfig to use; its current one by default.
     #[arg(long, env = "MY_OPERATOR_CONTEXT", value_name = "CONTEXT")]
@@ -392,7 +403,7 @@ mod tests {
     fn names_follow_the_prefix_and_the_namespace() {
         let flags = parsed(&["--name-prefix=release", "--operator-namespace=team"]);
         assert_eq!(flags.names(), Names::new("release", "team"));
-        assert_eq!(parsed(&[]).names().lease(), manifests::PREFIX);
+        assert_eq!(parsed(&[]).names().lease(Shard::ALL), manifests::PREFIX);
         let long = "p".repeat(manifests::MAX_PREFIX_LEN);
         assert!(name_prefix(&long).is_ok());
         for bad in ["", "-a", "a-", "A", "a.b", "1a", &format!("{long}p")] {

@@ -13,13 +13,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::flags::Flags;
 use super::thread::Thread;
-use crate::manifests::PREFIX;
+use crate::manifests::Names;
 use fenced_lease::{Elector, Fence, Periods, Settings, Term};
 use my_operator_kind::manager::MANAGER;
 use my_operator_telemetry::metrics;
 use my_operator_telemetry::probes::{Note, Notes};
 use my_operator_telemetry::traces::Calls;
 use resilient_kube_client as client;
+use wall_clock_controller::reconcile::Shard;
 use wall_clock_controller::reconcile::event::{Events, NewEvent, Severity};
 use wall_clock_controller::reconcile::health::Health;
 
@@ -60,25 +61,31 @@ impl Candidate {
         );
         if !flags.leader_elect() {
             terms.inc();
-            count(registry, || true);
+            count(registry, flags.shard, || true);
             return Ok(None);
         }
         let thread = Thread::start("leader-election")?;
         let Connection { config, figures } = &connection;
         let connect = || anyhow::Ok(client::connect(config, figures, client::tcp())?.build());
-        let (names, health) = (flags.names(), health.clone());
+        let (names, shard, health) = (flags.names(), flags.shard, health.clone());
+        let (lease, installed) = (names.lease(shard), names.clone());
         let elector = Elector::new(Settings {
             field_manager: MANAGER.to_owned(),
             periods: flags.leader_election_periods(),
+            // A shard has namespaces of some shards of any other number.
+            is_rival: Some(Arc::new(move |lease| {
+                let shards = installed.shards_of(lease);
+                shards.is_some_and(|shards| shards != shard.count())
+            })),
             on_problem: Arc::new(move |problem| match problem {
                 Some(problem) => health.report(SOURCE, problem),
                 None => health.clear(SOURCE),
             }),
-            ..Settings::new(thread.within(connect)?, names.namespace(), names.lease())
+            ..Settings::new(thread.within(connect)?, names.namespace(), &lease)
         })?;
         let fence = Arc::<Mutex<Fence>>::default();
         let current = fence.clone();
-        count(registry, move || current.lock().is_open());
+        count(registry, shard, move || current.lock().is_open());
         Ok(Some(Self {
             elector,
             thread,
@@ -139,15 +146,16 @@ pub(super) fn notes(candidate: Option<&Candidate>, health: &Health) -> Notes {
     })
 }
 
-/// Whether this replica leads, under controller-runtime's name. The label is the same in every installation: the alerts
-/// ask for it.
-fn count(registry: &mut Registry, leads: impl Fn() -> bool + Send + Sync + 'static) {
+/// Whether this replica leads, under controller-runtime's name. The label is that of an installation with the default
+/// prefix: the alerts ask for it.
+fn count(registry: &mut Registry, shard: Shard, leads: impl Fn() -> bool + Send + Sync + 'static) {
+    let lease = Names::default().lease(shard);
     registry.register_collector(Box::new(metrics::Read {
         name: "leader_election_master_status",
         help: "Whether this replica leads (1) or not (0)",
         label: "name",
         counts: false,
-        read: Box::new(move || vec![(PREFIX, f64::from(u8::from(leads())))]),
+        read: Box::new(move || vec![(lease.clone(), f64::from(u8::from(leads())))]),
     }));
 }
 

@@ -105,6 +105,7 @@ async fn build(flags: &Flags, process: &mut Process) -> anyhow::Result<Operate> 
         resign: process.stop.draining.clone(),
         reconcilers: Reconcilers {
             namespaces: flags.namespaces.clone(),
+            shard: flags.shard,
             workers: usize::from(flags.max_concurrent_reconciles),
             kinds,
             flags: flags.of_kinds.clone(),
@@ -121,6 +122,7 @@ async fn configure(flags: &Flags) -> anyhow::Result<Config> {
         version = env!("CARGO_PKG_VERSION"),
         server = %config.cluster_url,
         webhooks = flags.webhooks,
+        shard = %flags.shard,
         "starting"
     );
     Ok(config)

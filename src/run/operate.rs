@@ -18,10 +18,10 @@ use fenced_lease::Term;
 use my_operator_kind::manager::MANAGER;
 use my_operator_telemetry::probes::Gate;
 use resilient_kube_client::clock;
-use wall_clock_controller::reconcile::Context;
 use wall_clock_controller::reconcile::event;
 use wall_clock_controller::reconcile::health::Health;
 use wall_clock_controller::reconcile::metrics::Metrics;
+use wall_clock_controller::reconcile::{Context, Shard};
 
 /// All that needs the API server.
 pub(super) struct Operate {
@@ -38,6 +38,7 @@ pub(super) struct Operate {
 /// The reconcilers of all kinds. A replica that leads again runs them again.
 pub(super) struct Reconcilers {
     pub(super) namespaces: Vec<String>,
+    pub(super) shard: Shard,
     pub(super) workers: usize,
     pub(super) kinds: Vec<&'static Kind>,
     pub(super) flags: KindFlags,
@@ -109,6 +110,7 @@ impl Reconcilers {
             let context = Context {
                 client: client.clone(),
                 namespaces: self.namespaces.clone(),
+                shard: self.shard,
                 workers: self.workers,
                 clock: clock::system(),
                 events: events.clone(),

@@ -23,6 +23,22 @@ to it, and the name of a Service has 63 at most.
 {{- end -}}
 {{- end -}}
 
+{{- /*
+What a shard's Deployment is named after the fullname, and the label of its pods. The first shard is the Deployment of
+an installation without shards, so that no call of the webhooks fails when their number changes.
+*/}}
+{{- define "my-operator.ofShard" -}}
+{{- ternary (printf "shard-%d" (int .)) "controller-manager" (gt (int .) 0) -}}
+{{- end -}}
+
+{{- /* The labels that all pods of the operator have, and no others. */}}
+{{- define "my-operator.podLabels" -}}
+app.kubernetes.io/name: my-operator
+{{- if eq (int $.Values.shards) 1 }}
+control-plane: controller-manager
+{{- end }}
+{{- end -}}
+
 {{- /* The chosen kinds, as files/kinds.yaml has them, in its order. */}}
 {{- define "my-operator.kinds" -}}
 {{- $names := list -}}

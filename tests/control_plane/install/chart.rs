@@ -23,6 +23,12 @@ const EVERYTHING: &str = "get crd,clusterroles,clusterrolebindings,mutatingwebho
     validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,\
     serviceaccounts,services,deployments,poddisruptionbudgets -A -l app.kubernetes.io/name=my-operator -o name";
 
+/// Those of the operator in a Deployment.
+async fn arguments(kubectl: &Kubectl, deployment: &str) -> Vec<String> {
+    let args = "{.spec.template.spec.containers[0].args}";
+    serde_json::from_str(&kubectl.field(deployment, args).await).unwrap()
+}
+
 #[tokio::test]
 async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled() {
     let plane = OwnPlane::start(Options::with_nodes(&["node-1", "node-2"])).await;
@@ -51,20 +57,21 @@ async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled() {
 
     // The program finds everything under the names of the release, with the rights of the release alone.
     let account = cluster.service_account_kubeconfig("team-ops", "blue-controller-manager");
-    let args = own
-        .field(DEPLOYMENT, "{.spec.template.spec.containers[0].args}")
-        .await;
-    let args: Vec<String> = serde_json::from_str(&args).unwrap();
+    let args = arguments(&own, DEPLOYMENT).await;
     assert!(args.contains(&"--name-prefix=blue".to_owned()), "{args:?}");
-    let [port] = free_ports().unwrap();
-    let mut command = Command::new(operator_program());
-    command
-        .args(&args)
-        .arg(format!("--webhook-bind-address=127.0.0.1:{port}"))
-        .args(["--health-probe-bind-address=0", "--metrics-bind-address=0"])
-        .arg("--operator-namespace=team-ops")
-        .env("KUBECONFIG", account.await.unwrap());
-    let operator = cluster.spawn("blue", &mut command).unwrap();
+    let account = account.await.unwrap();
+    let start = |name: &str, args: &[String]| {
+        let [port] = free_ports().unwrap();
+        let mut command = Command::new(operator_program());
+        command
+            .args(args)
+            .arg(format!("--webhook-bind-address=127.0.0.1:{port}"))
+            .args(["--health-probe-bind-address=0", "--metrics-bind-address=0"])
+            .arg("--operator-namespace=team-ops")
+            .env("KUBECONFIG", &account);
+        cluster.spawn(name, &mut command).unwrap()
+    };
+    let operator = start("blue", &args);
     let bundle = "{.webhooks[0].clientConfig.caBundle}";
     let validating = own.until_any(VALIDATING, bundle).await;
     let mutating = own.until_any(MUTATING, bundle).await;
@@ -101,6 +108,18 @@ async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled() {
     unchanged().await;
 
     drop(operator);
+
+    // Two shards, of which each leads by a Lease of its own.
+    let shared = format!("{values} --reset-then-reuse-values --set shards=2");
+    blue.upgrade(&shared).await.good();
+    let mut shards = Vec::new();
+    for (shard, deployment) in [DEPLOYMENT, "deployment/blue-shard-1"].iter().enumerate() {
+        let args = arguments(&own, deployment).await;
+        shards.push(start(&format!("blue-{shard}"), &args));
+        let lease = format!("lease/blue-shard-{shard}-of-2");
+        own.until_any(&lease, "{.spec.holderIdentity}").await;
+    }
+    drop(shards);
     let uid = elsewhere.field("at/kept", "{.metadata.uid}").await;
     blue.helm("uninstall blue").await.good();
     own.until_gone(DEPLOYMENT).await;

@@ -18,7 +18,7 @@ use simulated_apiserver::{
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use wall_clock_controller::reconcile::Context;
+use wall_clock_controller::reconcile::{Context, Shard};
 
 use super::changes;
 use super::faults::Fault;
@@ -71,6 +71,9 @@ pub const FIRST: &str = "operator-1";
 /// Another replica.
 pub const SECOND: &str = "operator-2";
 
+/// The process of another shard.
+pub const OF_ANOTHER_SHARD: &str = "operator-3";
+
 /// How long a process takes to start again, and a replica to take over.
 const RESTART: Duration = Duration::from_secs(2);
 /// How long a fault lasts that lasts.
@@ -96,6 +99,8 @@ pub struct Cluster {
     subject: &'static dyn Subject,
     mutant: Option<&'static Mutant>,
     operators: Arc<Mutex<BTreeMap<&'static str, Operator>>>,
+    /// What the operator works in that meets the faults.
+    shard: Arc<Mutex<Shard>>,
     /// When each process started, in virtual time.
     starts: Arc<Mutex<Vec<(&'static str, Duration)>>>,
     policy: Arc<Mutex<Policy>>,
@@ -153,6 +158,7 @@ impl Cluster {
             subject,
             mutant,
             operators: Arc::default(),
+            shard: Arc::new(Mutex::new(Shard::ALL)),
             starts: Arc::default(),
             policy,
             first,
@@ -178,7 +184,13 @@ impl Cluster {
         let ahead = self.mutant.map_or(0, |mutant| mutant.clock);
         let clock = in_process::simulated_clock(&self.server, ahead);
         let kind = in_process::kind(self.subject.kind());
-        let (context, publisher) = Context::new(client, clock, MANAGER);
+        let (mut context, publisher) = Context::new(client, clock, MANAGER);
+        let ours = *locked(&self.shard);
+        let other = || Shard::all(ours.count()).find(|shard| *shard != ours);
+        context.shard = match name {
+            OF_ANOTHER_SHARD => other().unwrap(),
+            _ => ours,
+        };
         let (stop, registry) = (context.stop.clone(), context.registry.clone());
         let life = in_process::run(kind, context, publisher);
         let task = tokio::spawn(async { life.await.unwrap() }).abort_handle();
@@ -225,6 +237,25 @@ impl Cluster {
     pub async fn hand_over(&self) {
         self.retire().await;
         self.start(SECOND);
+    }
+
+    /// Every operator finishes what it has in hand. Then one of two shards has the namespace of the object, and a process of
+    /// the other runs beside it.
+    pub async fn share(&self) {
+        self.retire().await;
+        self.end();
+        let shard = Shard::all(2).find(|shard| shard.has(NAMESPACE));
+        *locked(&self.shard) = shard.unwrap();
+        self.start(FIRST);
+        self.start(OF_ANOTHER_SHARD);
+    }
+
+    /// One operator works in all namespaces again.
+    pub async fn unite(&self) {
+        self.retire().await;
+        self.end();
+        *locked(&self.shard) = Shard::ALL;
+        self.start(FIRST);
     }
 
     /// The first operator finishes what it has in hand, and ends.

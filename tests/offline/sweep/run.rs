@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use simulated_apiserver::{Decision, History, Site, Verb};
 
 use super::changes;
-use super::cluster::{Cluster, FIRST, RETRY_AFTER, SECOND, on_virtual_time};
+use super::cluster::{
+    Cluster, FIRST, NAMESPACE, OF_ANOTHER_SHARD, RETRY_AFTER, SECOND, on_virtual_time,
+};
 use super::faults::Fault;
 use super::mutants::Mutant;
 use super::subject::{Judged, Scenario, Seen, Special, Subject};
@@ -43,6 +45,8 @@ pub struct Run {
     /// The faults that befell it.
     pub befell: Vec<String>,
     faults: Vec<Fault>,
+    /// When its processes started, in virtual time.
+    starts: Vec<Duration>,
     /// The scenario ends as without them.
     keeps_the_end: bool,
     /// When the last of them did, in virtual time.
@@ -221,6 +225,11 @@ impl Run {
         };
         Self {
             judged: subject.judge(&seen),
+            starts: starts
+                .iter()
+                .filter(|(name, _)| *name == FIRST)
+                .map(|(_, start)| *start)
+                .collect(),
             pods_made: changes::made(&history, "pods"),
             keeps_the_end: befell
                 .iter()
@@ -262,6 +271,15 @@ impl Run {
         if self.keeps_the_end && !self.settled && !self.judged.end_may_differ {
             broken.push("the object did not get to where the scenario leads".to_owned());
         }
+        let strays = self.history.requests.iter().filter(|request| {
+            let site = &request.site;
+            site.user == OF_ANOTHER_SHARD && site.namespace == NAMESPACE
+        });
+        broken.extend(
+            strays
+                .map(|stray| format!("not of that shard: {}", stray.site))
+                .take(1),
+        );
         broken
     }
 
@@ -317,7 +335,7 @@ impl Run {
     }
 
     /// Requests that came before the pause was over that the API server had asked for. A changed spec ends the pause of its
-    /// object when the operator is sent it, and so does a clock that is set back.
+    /// object when the operator is sent it, and so does a clock that is set back. A new process knows of no pause.
     ///
     /// Where there are `several` objects, each has a pause of its own.
     fn impatience(&self, plural: &str, several: bool) -> Vec<String> {
@@ -351,6 +369,7 @@ impl Run {
             let early = early.filter(move |r| {
                 !edits
                     .iter()
+                    .chain(&self.starts)
                     .any(|edit| (asked.elapsed..=r.elapsed).contains(edit))
             });
             early.map(|r| {

@@ -50,8 +50,8 @@ impl Controller {
     }
 
     /// Starts a watch on each of the APIs (one for each namespace to work in). All of them fill the cache with views,
-    /// and `on_event` is called for each change, with the view before and after. An object for which `view` is `None` is
-    /// not kept.
+    /// and `on_event` is called for each change, with the view before and after. An object for which `view` is `None`, or
+    /// that is of another [`Shard`](super::Shard), is not kept.
     #[must_use]
     pub fn watch<K, V, R, F, G>(
         mut self,
@@ -70,7 +70,12 @@ impl Controller {
     {
         for api in apis {
             let health = self.context.watch_health();
-            let (view, on_event) = (view.clone(), on_event.clone());
+            let (view, on_event, shard) = (view.clone(), on_event.clone(), self.context.shard);
+            let view = move |object: K| {
+                let namespace = object.meta().namespace.as_deref();
+                let is_ours = shard.has(namespace.unwrap_or_default());
+                is_ours.then(|| view(object).into()).flatten()
+            };
             let (selection, cache) = (selection.clone(), cache.clone());
             self.watches
                 .spawn(run_watch(api, selection, cache, health, view, on_event));

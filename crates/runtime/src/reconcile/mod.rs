@@ -38,6 +38,8 @@ pub mod raw;
 #[cfg(feature = "client")]
 pub mod runner;
 #[cfg(feature = "client")]
+mod shard;
+#[cfg(feature = "client")]
 mod stop;
 #[cfg(feature = "client")]
 pub mod watch;
@@ -51,6 +53,8 @@ pub use controller::Controller;
 pub use error::{Error, call, call_status, if_there, read};
 #[cfg(feature = "client")]
 pub use runner::{Action, Context, Reconciler};
+#[cfg(feature = "client")]
+pub use shard::Shard;
 
 /// Names a namespaced object. Clones share the text: the same key is in a cache, in queues and in views, and there may
 /// be a hundred thousand keys.

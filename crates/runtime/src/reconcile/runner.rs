@@ -25,6 +25,7 @@ use super::health::{Health, WatchHealth};
 use super::lanes::SLOW;
 use super::metrics::{ControllerMetrics, Metrics};
 use super::queue::{Failure, Queue};
+use super::shard::Shard;
 use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
 use super::{Error, Key};
 use resilient_kube_client::clock::Clock;
@@ -103,6 +104,8 @@ pub struct Context {
     pub client: Client,
     /// The namespaces to work in; all of them when empty, which is what [`Context::new`] sets.
     pub namespaces: Vec<String>,
+    /// The part of them to work in: [`Shard::ALL`] is what [`Context::new`] sets.
+    pub shard: Shard,
     /// How many objects of one kind are reconciled concurrently.
     pub workers: usize,
     /// The wall clock.
@@ -133,6 +136,7 @@ impl Context {
         let context = Self {
             client,
             namespaces: Vec::new(),
+            shard: Shard::ALL,
             workers: 4,
             clock,
             events,

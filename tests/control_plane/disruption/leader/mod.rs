@@ -10,6 +10,7 @@
 
 pub(crate) mod audit;
 mod hanging;
+mod shards;
 mod stalled;
 mod stopped;
 
@@ -129,13 +130,15 @@ pub(super) struct Replica {
 
 impl Replica {
     async fn leads(&self) -> bool {
-        let leads = "leader_election_master_status{name=\"my-operator\"} 1.0";
+        let leads = |line: &str| {
+            line.starts_with("leader_election_master_status{") && line.ends_with("} 1.0")
+        };
         let start = Instant::now();
         loop {
             let page = self.operator.figures();
             // An operator that runs and does not answer has not said that it does not lead.
             if !page.is_empty() || !self.operator.process.is_running() {
-                return page.contains(leads);
+                return page.lines().any(leads);
             }
             assert!(
                 start.elapsed() < TIMEOUT,

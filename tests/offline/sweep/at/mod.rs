@@ -283,6 +283,13 @@ scenarios! {
         cluster.until(|c| c.field("/status/podUID").is_some()).await;
         cluster.hand_over().await;
     };
+    shared = |cluster| {
+        cluster.create("ats", at(json!({})));
+        cluster.until(|c| c.field("/status/podUID").is_some()).await;
+        cluster.share().await;
+        cluster.until(|c| phase(c) == "RUNNING").await;
+        cluster.unite().await;
+    };
     suspended = |cluster| {
         cluster.create("ats", at(json!({"suspend": true})));
         cluster.sleep(20).await;

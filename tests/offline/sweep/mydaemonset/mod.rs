@@ -451,6 +451,14 @@ scenarios! {
         updated(cluster, 2).await;
         cluster.hand_over().await;
     };
+    shared = |cluster| {
+        run(cluster, json!({})).await;
+        image(cluster, "app:2");
+        updated(cluster, 2).await;
+        cluster.share().await;
+        updated(cluster, 3).await;
+        cluster.unite().await;
+    };
     minimum_of_readiness = |cluster| {
         run(cluster, json!({"minReadySeconds": 10})).await;
         image(cluster, "app:2");
