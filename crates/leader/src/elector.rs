@@ -496,7 +496,7 @@ mod tests {
 
     use super::*;
 
-    /// A replica that stands in a lease which excludes every other. Its work takes 300 ms.
+    /// A candidate for a lease that excludes every other. Its work takes 300 ms.
     async fn excluding(server: &Server, lease: &'static str, leading: &AtomicUsize) -> String {
         let problems = Arc::<Mutex<Vec<String>>>::default();
         let seen = problems.clone();

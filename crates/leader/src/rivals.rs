@@ -20,7 +20,7 @@ pub(super) struct Rivals {
 #[derive(Clone, Debug)]
 struct Rival {
     holder: String,
-    /// This replica never stands in it.
+    /// This replica is never a candidate for it.
     election: Election,
 }
 

@@ -1,6 +1,6 @@
 //! Random schedules of replicas that elect a leader: slow, lost and late calls, processes that are suspended, die,
 //! start and release the lease, clocks that drift, leases edited by hand. Two of them must never lead at once, nor two
-//! that stand in different leases which exclude each other.
+//! that are candidates for leases which exclude each other.
 //!
 //! And schedules in which the API server answers and watches deliver, while leaders die or are terminated. The next one
 //! must lead as soon as the README promises.
@@ -121,7 +121,7 @@ enum Stage {
 /// A process, and the clock of its machine.
 struct Replica {
     name: String,
-    /// The lease that it stands in.
+    /// The lease for which it is a candidate.
     lease: usize,
     stage: Stage,
     election: Election,
@@ -175,7 +175,7 @@ struct World {
     changes: u32,
     /// How long it took until another replica led after a leader died, and after one was terminated.
     longest: [u64; 2],
-    /// The leases. A replica stands in one of them, and leads only while no other is held.
+    /// The leases. A replica is a candidate for one of them, and leads only while no other is held.
     servers: Vec<Server>,
     replicas: Vec<Replica>,
     born: usize,
