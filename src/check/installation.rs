@@ -1,5 +1,7 @@
 //! What is installed: the Deployment, found by its label, and the settings in its arguments.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::fetch::{Cluster, Fetched, Resource, Unread};
@@ -119,6 +121,20 @@ impl Installation {
             let action = "install a Deployment for each shard, or set --shard of those there are";
             this.finding = Finding::failed(CHECK, text).action(action);
         }
+        let expected = this.deployment.as_ref().map(settings).unwrap_or_default();
+        let other = more_shards.iter().find_map(|other| {
+            let found = settings(other);
+            let mut names = expected.keys().chain(found.keys());
+            let name = names.find(|name| expected.get(*name) != found.get(*name))?;
+            Some((&other["metadata"]["name"], name.clone()))
+        });
+        if let Some((name, setting)) = other {
+            let name = name.as_str().unwrap_or_default();
+            let text =
+                format!("Deployment {namespace}/{name} of another shard differs in {setting}");
+            this.finding = Finding::failed(CHECK, text)
+                .action("give all shards the same image and flags, but --shard and --webhooks");
+        }
         Self {
             more_shards,
             ..this
@@ -199,8 +215,7 @@ impl Installation {
 
     /// The image of the manager.
     pub(super) fn image(&self) -> Option<&str> {
-        let deployment = self.deployment.as_ref()?;
-        manager(&deployment["spec"]["template"]["spec"])?["image"].as_str()
+        container(self.deployment.as_ref()?)?["image"].as_str()
     }
 
     /// The namespace for a dry run: one whose objects the webhooks are asked about. Not the operator's own: who may
@@ -212,20 +227,49 @@ impl Installation {
 
 /// Parts Deployments into those that could have the settings, which should be one, and those of its other shards.
 fn shards(mut found: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
-    let of = |deployment: &Value| {
-        let container = manager(&deployment["spec"]["template"]["spec"]);
-        container.map_or(Shard::ALL, shard)
-    };
+    let of = |deployment: &Value| container(deployment).map_or(Shard::ALL, shard);
     found.sort_by_key(|deployment| of(deployment).index());
-    let count = found.first().map_or(1, |first| of(first).count());
-    let mut next = 1;
+    let Some(first) = found.first().map(of) else {
+        return (found, Vec::new());
+    };
+    let mut last = first.index();
     let (more, first) = found.into_iter().partition(|deployment| {
         let shard = of(deployment);
-        let follows = shard.count() == count && shard.index() == next;
-        next += u32::from(follows);
-        follows
+        let is_another = shard.count() == first.count() && shard.index() > last;
+        last = last.max(shard.index());
+        is_another
     });
     (first, more)
+}
+
+/// What the Deployments of all shards must have in common: image, flags and variables. Each is named without its value,
+/// which may be a secret.
+fn settings(deployment: &Value) -> BTreeMap<String, Vec<String>> {
+    let Some(container) = container(deployment) else {
+        return BTreeMap::new();
+    };
+    let items = |field: &str| container[field].as_array().into_iter().flatten();
+    let flags = items("args").filter_map(Value::as_str).map(|arg| {
+        let (flag, value) = arg.split_once('=').unwrap_or((arg, ""));
+        (flag.to_owned(), value.to_owned())
+    });
+    let variables = items("env").map(|it| {
+        let name = it["name"].as_str().unwrap_or_default();
+        (format!("the variable {name}"), it.to_string())
+    });
+    let image = ("the image".to_owned(), container["image"].to_string());
+    let mut all = BTreeMap::<String, Vec<String>>::new();
+    for (name, value) in flags.chain(variables).chain([image]) {
+        all.entry(name).or_default().push(value);
+    }
+    for own in ["--shard", "--webhooks"] {
+        all.remove(own);
+    }
+    all
+}
+
+fn container(deployment: &Value) -> Option<&Value> {
+    manager(&deployment["spec"]["template"]["spec"])
 }
 
 /// The shard of a container.
@@ -310,8 +354,20 @@ mod tests {
         let whole = read(&["1/3", "2/3", "0/3"]);
         assert_eq!((whole.shards, whole.more_shards.len()), (3, 2));
         assert_eq!(whole.finding.level, Level::Passed);
+        let other = [
+            &["run", "--shard=0/2"][..],
+            &["run", "--shard=1/2", "--kinds=at"],
+        ];
+        let other = other.map(|args| deployment(args, &json!([])));
+        let finding = Installation::new("own", Ok(other.to_vec()), &Ok(())).finding;
+        assert_eq!(finding.level, Level::Failed);
+        assert!(
+            finding.message.contains("differs in --kinds"),
+            "{finding:?}"
+        );
         for (shards, words) in [
             (&["0/3", "1/3"][..], "for 2 of 3 shards"),
+            (&["0/3", "2/3"], "for 2 of 3 shards"),
             (&["0/2"], "for 1 of 2 shards"),
             (&["1/2"], "for 1 of 2 shards"),
             (&["0/2", "0/2", "1/2"], "2 Deployments"),

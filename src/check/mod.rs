@@ -223,7 +223,12 @@ async fn replicas(
             names.extend(pods.iter().filter_map(name));
             names
         });
-        findings.push(replicas::judge(deployment, &pods));
+        let of_replicas = replicas::judge(deployment, &pods);
+        let subject = deployment["metadata"]["name"].as_str();
+        findings.push(match subject.filter(|_| installed.shards > 1) {
+            Some(name) => of_replicas.about(name),
+            None => of_replicas,
+        });
         findings.push(replicas::skew(deployment, installed.image()));
     }
     (findings, names.filter(|_| installed.deployment.is_some()))
@@ -288,7 +293,6 @@ async fn rights(cluster: &Cluster, installed: &Installation) -> Option<Finding> 
         own_authority: installed.webhooks && installed.certificate_secret.is_none(),
         own_configurations: installed.own_configurations,
         leader_election: installed.leader_election,
-        shards: installed.shards,
     });
     let (namespace, account) = (installed.namespace(), &installed.service_account);
     let user = User::service_account(cluster, namespace, account).await;
@@ -314,7 +318,12 @@ async fn leaders(
     for shard in Shard::all(installed.shards) {
         let name = installed.names.lease(shard);
         let lease = cluster.get(leases, &name).await;
-        findings.push(lease::judge(&name, lease, pods.as_deref(), cluster.now()));
+        let finding = lease::judge(&name, lease, pods.as_deref(), cluster.now());
+        findings.push(if installed.shards > 1 {
+            finding.about(&name)
+        } else {
+            finding
+        });
     }
     // Outside of a cluster, the operator leads without an election by default.
     findings.retain(|finding| !installed.is_outside() || finding.level != report::Level::Failed);

@@ -81,7 +81,6 @@ fn needed(namespace: &str, kinds: &[&Kind]) -> BTreeSet<Right> {
         own_authority: true,
         own_configurations: true,
         leader_election: true,
-        shards: 1,
     })
 }
 

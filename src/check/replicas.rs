@@ -17,11 +17,8 @@ pub(super) fn judge(deployment: &Value, pods: &Fetched<Vec<Value>>) -> Finding {
     let count = |field: &str| status[field].as_i64().unwrap_or_default();
     let (ready, updated) = (count("readyReplicas"), count("updatedReplicas"));
     if wanted == 0 {
-        return Finding::failed(
-            CHECK,
-            "the Deployment is scaled to 0: nothing serves the webhooks",
-        )
-        .action("kubectl scale the Deployment to 2");
+        return Finding::failed(CHECK, "the Deployment is scaled to 0")
+            .action("kubectl scale the Deployment to 2");
     }
     let seen = count("observedGeneration")
         >= deployment["metadata"]["generation"]

@@ -145,7 +145,7 @@ fn crds(kinds: &[&Kind], folder: &str, below: &str) -> anyhow::Result<Vec<File>>
 
 /// The folder `rbac`.
 fn roles(kinds: &[&Kind], names: &Names) -> anyhow::Result<Vec<File>> {
-    let [election, election_binding] = rbac::leader_election(names, 1);
+    let [election, election_binding] = rbac::leader_election(names);
     let mut roles = vec![
         (
             "service_account.yaml".to_owned(),

@@ -253,9 +253,13 @@ fn leases(names: &Names) -> [Value; 2] {
             names.lease(Shard::ALL),
             names.lease_of_shards()
         ),
-        message: "the operator creates no Lease but those of its leader election",
+        message: "the operator writes no Lease but those of its leader election",
     };
-    let rules = [rule("coordination.k8s.io", &["leases"], &["CREATE"])];
+    let rules = [rule(
+        "coordination.k8s.io",
+        &["leases"],
+        &["CREATE", "UPDATE"],
+    )];
     policy(names, "leases", &rules, None, &[validation])
 }
 

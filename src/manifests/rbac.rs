@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::names::Names;
 use crate::kinds::{Kind, Permission};
-use wall_clock_controller::reconcile::Shard;
 
 const ROLE: &str = "manager-role";
 const WEBHOOK_CA_ROLE: &str = "webhook-ca-role";
@@ -158,17 +157,18 @@ pub(super) fn rules<'a>(
 }
 
 /// The permissions for leader election, in the operator's own namespace: a Role and its binding.
-pub(super) fn leader_election(names: &Names, shards: u32) -> [Value; 2] {
+pub(super) fn leader_election(names: &Names) -> [Value; 2] {
     let namespace = Some(names.namespace());
-    let lease = |verbs: &[&str]| json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
-    // RBAC cannot restrict these to a name. The list shows whether a replica of another number of shards leads.
-    let all = lease(&["create", "list"]);
-    let mut hold = lease(&["get", "update", "watch"]);
-    let leases = Shard::all(shards).map(|shard| names.lease(shard));
-    hold["resourceNames"] = leases.collect();
+    // Of any name: while the number of shards changes, leaders of the old one keep and release their Leases. The list
+    // shows whether they do.
+    let leases = json!({
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["create", "get", "list", "update", "watch"],
+    });
     let binding_name = "leader-election-rolebinding";
     [
-        role(names, ELECTION_ROLE, namespace, &[all, hold, events()]),
+        role(names, ELECTION_ROLE, namespace, &[leases, events()]),
         binding(names, binding_name, namespace, ELECTION_ROLE),
     ]
 }

@@ -24,8 +24,6 @@ pub struct Scope<'a> {
     pub own_configurations: bool,
     /// Whether the replicas elect a leader.
     pub leader_election: bool,
-    /// How many shards there are, each with a Lease.
-    pub shards: u32,
 }
 
 /// One verb on one resource.
@@ -63,7 +61,7 @@ pub fn rights(scope: &Scope<'_>) -> BTreeSet<Right> {
         roles.extend([(cluster, None), (namespaced, own)]);
     }
     if scope.leader_election {
-        let [role, _] = rbac::leader_election(names, scope.shards);
+        let [role, _] = rbac::leader_election(names);
         roles.push((role, own));
     }
     let [(_, auth), _] = rbac::metrics(names);
@@ -128,7 +126,6 @@ mod tests {
             own_authority: own,
             own_configurations: own,
             leader_election: true,
-            shards: if own { 1 } else { 2 },
         };
         let line = |it: Right| {
             let name = it.name.unwrap_or_default();
@@ -150,7 +147,7 @@ mod tests {
             "*: patch mutatingwebhookconfigurations.admissionregistration.k8s.io our-mutating-webhook-configuration",
             "*: create tokenreviews.authentication.k8s.io ",
             "own: update secrets. our-webhook-ca",
-            "own: update leases.coordination.k8s.io our",
+            "own: update leases.coordination.k8s.io ",
             "own: create events.events.k8s.io ",
         ] {
             assert!(has(&all, right), "{right}: {all:#?}");
@@ -161,13 +158,6 @@ mod tests {
         let one = shown(&["team".to_owned()], false);
         assert!(has(&one, "team: create pods. ") && !has(&one, "*: create pods. "));
         assert!(has(&one, "*: list nodes. "));
-        let leases = one
-            .iter()
-            .filter_map(|it| it.strip_prefix("own: update leases"));
-        let leases: Vec<&str> = leases
-            .filter_map(|it| Some(it.split_once(' ')?.1))
-            .collect();
-        assert_eq!(leases, ["our-shard-0-of-2", "our-shard-1-of-2"]);
         for foreign in ["secrets", "webhookconfigurations", " namespaces."] {
             assert!(one.iter().all(|it| !it.contains(foreign)), "{one:#?}");
         }

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::flags::Flags;
 use super::thread::Thread;
-use crate::manifests::Names;
+use crate::manifests::PREFIX;
 use fenced_lease::{Elector, Fence, Periods, Settings, Term};
 use my_operator_kind::manager::MANAGER;
 use my_operator_telemetry::metrics;
@@ -146,16 +147,17 @@ pub(super) fn notes(candidate: Option<&Candidate>, health: &Health) -> Notes {
     })
 }
 
-/// Whether this replica leads, under controller-runtime's name. The label is that of an installation with the default
-/// prefix: the alerts ask for it.
+/// Whether this replica leads, under controller-runtime's name, and how many leaders there should be. The label is the same
+/// in every installation: the alerts ask for it.
 fn count(registry: &mut Registry, shard: Shard, leads: impl Fn() -> bool + Send + Sync + 'static) {
-    let lease = Names::default().lease(shard);
+    let shards = "Among how many shards the namespaces are divided, each with a leader";
+    registry.register("my_operator_shards", shards, ConstGauge::new(shard.count()));
     registry.register_collector(Box::new(metrics::Read {
         name: "leader_election_master_status",
         help: "Whether this replica leads (1) or not (0)",
         label: "name",
         counts: false,
-        read: Box::new(move || vec![(lease.clone(), f64::from(u8::from(leads())))]),
+        read: Box::new(move || vec![(PREFIX, f64::from(u8::from(leads())))]),
     }));
 }
 

@@ -72,6 +72,8 @@ pub(super) enum Decision {
 pub(super) enum Loss {
     /// It could not renew in time.
     Late,
+    /// The holder of a lease that excludes this one may lead.
+    Excluded,
     /// Another replica holds the lease.
     Taken {
         /// Its holder.

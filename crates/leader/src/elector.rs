@@ -109,7 +109,7 @@ pub struct Elector {
 enum Turn {
     Leads,
     Wait(Duration),
-    /// The holder of another Lease may lead; which, as a message.
+    /// The holder of another Lease may lead, or that is not known: a message.
     Excluded(String),
     Lost(Loss),
 }
@@ -207,6 +207,7 @@ impl Elector {
             Loss::Late => tracing::error!(
                 "lost the leadership: the lease {lease} was not renewed in time{problem}"
             ),
+            Loss::Excluded => tracing::error!("lost the leadership by the lease {lease}{problem}"),
             Loss::Taken { by } => {
                 tracing::error!("lost the leadership: the lease {lease} is now held by {by}");
             }
@@ -283,7 +284,11 @@ impl Elector {
             }
             pause = match self.try_lead().await {
                 Ok(Turn::Lost(loss)) => return loss,
-                Ok(Turn::Leads | Turn::Wait(_) | Turn::Excluded(_)) => {
+                Ok(Turn::Excluded(problem)) => {
+                    self.report(Some(problem));
+                    return Loss::Excluded;
+                }
+                Ok(Turn::Leads | Turn::Wait(_)) => {
                     self.report(None);
                     self.periods.retry_period
                 }
@@ -310,12 +315,22 @@ impl Elector {
         };
         let record = lease.as_ref().map(Lease::record);
         let (transitions, is_new) = match self.election.decide(record.as_ref(), up()) {
-            Decision::Wait { until } => return Ok(Turn::Wait(until)),
+            Decision::Wait { until } => {
+                // A claim that no process renews is over by the time at which this replica could lead.
+                if let Some((_, rivals)) = &self.rivals
+                    && !rivals.are_over(up())
+                {
+                    self.excluded().await;
+                }
+                return Ok(Turn::Wait(until));
+            }
             Decision::Lost(loss) => return Ok(Turn::Lost(loss)),
             Decision::Acquire { transitions } => (transitions, true),
             Decision::Renew { transitions } => (transitions, false),
         };
-        if is_new && let Some(excluded) = self.excluded().await? {
+        // A leader that finds no claim of its own does not know who has read which.
+        let looks = is_new || record.is_none_or(|record| record.holder != self.me);
+        if is_new && let Some(excluded) = self.excluded().await {
             return Ok(excluded);
         }
         let claim = Claim {
@@ -336,36 +351,31 @@ impl Elector {
             .await?;
         let until = self.election.won(&written.record(), sent, up());
         self.written = Some(written);
-        if is_new {
-            // Again: a rival may have written its Lease at the same time. From here on, each rival reads this claim.
-            if let Some(excluded) = self.excluded().await.transpose() {
-                self.release().await;
-                self.election.step_down();
-                return excluded;
-            }
+        // A rival may have written its Lease at the same time. From here on, each rival reads this claim.
+        if looks && let Some(excluded) = self.excluded().await {
+            self.release().await;
+            self.election.step_down();
+            return Ok(excluded);
         }
         self.fence.open_until(until);
         self.publish_holder(self.me.clone());
         Ok(Turn::Leads)
     }
 
-    /// Reads the rivals' Leases. Returns what to do if the holder of one may lead.
-    async fn excluded(&mut self) -> Result<Option<Turn>, Error> {
+    /// Reads the rivals' Leases. Says so if the holder of one may lead, or if they cannot be read.
+    async fn excluded(&mut self) -> Option<Turn> {
         let call_timeout = self.call_timeout();
-        let Some((is_rival, rivals)) = &mut self.rivals else {
-            return Ok(None);
-        };
-        let found = self
-            .leases
-            .others(|name| is_rival(name), call_timeout)
-            .await?;
-        rivals.observe(found, up());
-        Ok(rivals.longest(up()).map(|(lease, holder)| {
-            let ours = self.leases.title();
-            Turn::Excluded(format!(
-                "{holder} may lead by the lease {lease}, which excludes {ours}"
-            ))
-        }))
+        let (is_rival, rivals) = self.rivals.as_mut()?;
+        let found = self.leases.others(|name| is_rival(name), call_timeout);
+        match found.await {
+            Ok(found) => rivals.observe(found, up()),
+            Err(problem) => return Some(Turn::Excluded(problem)),
+        }
+        let (lease, holder) = rivals.first(up())?;
+        let ours = self.leases.title();
+        Some(Turn::Excluded(format!(
+            "{holder} may lead by the lease {lease}, which excludes {ours}"
+        )))
     }
 
     /// The time limit of a call that starts now. A leader's call ends before its time to lead.
@@ -492,15 +502,16 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use serde_json::json;
     use simulated_apiserver::{Decision, Options, Server, Site, Status, Verb};
 
     use super::*;
 
-    /// A candidate for a lease that excludes every other. Its work takes 300 ms.
-    async fn excluding(server: &Server, lease: &'static str, leading: &AtomicUsize) -> String {
+    /// A candidate for a lease that excludes every other, and its problems.
+    fn candidate(server: &Server, lease: &'static str) -> (Elector, Arc<Mutex<Vec<String>>>) {
         let problems = Arc::<Mutex<Vec<String>>>::default();
         let seen = problems.clone();
-        let elector = Elector::new(Settings {
+        let settings = Settings {
             periods: Periods {
                 lease_duration: Duration::from_secs(2),
                 renew_deadline: Duration::from_secs(1),
@@ -512,9 +523,15 @@ mod tests {
             is_rival: Some(Arc::new(move |other| other != lease)),
             identity: format!("replica of {lease}"),
             ..Settings::new(server.client(lease), "default", lease)
-        });
+        };
+        (Elector::new(settings).unwrap(), problems)
+    }
+
+    /// A candidate whose work takes 300 ms.
+    async fn excluding(server: &Server, lease: &'static str, leading: &AtomicUsize) -> String {
+        let (elector, problems) = candidate(server, lease);
         let resign = CancellationToken::new();
-        let lead = elector.unwrap().lead(&resign, async |_| {
+        let lead = elector.lead(&resign, async |_| {
             assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two lead");
             sleep(Duration::from_millis(300)).await;
             leading.fetch_sub(1, Ordering::SeqCst);
@@ -540,6 +557,36 @@ mod tests {
             let said = says.iter().all(|words| problem.contains(words));
             assert!(said || problem.is_empty(), "{problem}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_leader_whose_lease_was_released_by_hand_makes_way_for_the_rival_that_leads() {
+        let server = Server::new(Options::default());
+        let ([a, b], resign) = (["a", "b"], CancellationToken::new());
+        let (first, problems) = candidate(&server, a);
+        let (second, _) = candidate(&server, b);
+        let (leads, released) = (CancellationToken::new(), CancellationToken::new());
+        let first = first.lead(&resign, async |_| {
+            let _ended = released.clone().drop_guard();
+            leads.cancel();
+            std::future::pending::<()>().await;
+        });
+        let second = async {
+            leads.cancelled().await;
+            let spec = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
+            server
+                .direct()
+                .patch("leases", "default", a, &spec)
+                .unwrap();
+            let lead = second.lead(&resign, async |_| released.cancelled().await);
+            tokio::time::timeout(Duration::from_secs(60), lead).await
+        };
+        tokio::select! {
+            _ = first => unreachable!("its work never ends"),
+            ended = second => assert_eq!(ended.unwrap(), Some(())),
+        }
+        let problem = "replica of b may lead by the lease b, which excludes default/a";
+        assert_eq!(*problems.lock().unwrap(), [problem]);
     }
 
     #[tokio::test]

@@ -142,20 +142,19 @@ impl Leases {
         }
     }
 
-    /// The records of the namespace's Leases with such a name, by name.
+    /// The records of the namespace's Leases with such a name, by name; else a message.
     pub(super) async fn others(
         &self,
         is_rival: impl Fn(&str) -> bool,
         timeout: Duration,
-    ) -> Result<BTreeMap<String, Record>, Error> {
+    ) -> Result<BTreeMap<String, Record>, String> {
         // Without a resourceVersion: an old list could lack a claim that was written before ours.
         let request = Request::new(self.path()).list(&ListParams::default());
         let mut list = match self.call(timeout, request).await {
             Ok(list) => list,
             Err(error) => {
                 let (namespace, cause) = (&self.namespace, cause(&error));
-                let problem = format!("cannot list the leases of {namespace}: {cause}");
-                return Err(Error::Other(problem));
+                return Err(format!("cannot list the leases of {namespace}: {cause}"));
             }
         };
         let leases = list["items"].as_array_mut().map(std::mem::take);

@@ -14,6 +14,8 @@ use super::periods::Periods;
 #[derive(Clone, Debug)]
 pub(super) struct Rivals {
     periods: Periods,
+    /// It has observed them.
+    has_looked: bool,
     seen: BTreeMap<String, Rival>,
 }
 
@@ -28,12 +30,14 @@ impl Rivals {
     pub(super) fn new(periods: Periods) -> Self {
         Self {
             periods,
+            has_looked: false,
             seen: BTreeMap::new(),
         }
     }
 
     /// Observes all those Leases, by name. `now` must not be before the answer arrived.
     pub(super) fn observe(&mut self, mut found: BTreeMap<String, Record>, now: Duration) {
+        self.has_looked = true;
         for (name, rival) in &mut self.seen {
             let record = found.remove(name);
             rival.election.observe(record.as_ref(), now);
@@ -52,11 +56,16 @@ impl Rivals {
         }
     }
 
-    /// The Lease whose holder may lead for longest, and that holder; None if none may lead.
-    pub(super) fn longest(&self, now: Duration) -> Option<(&str, &str)> {
-        let until = |rival: &Rival| rival.election.others_until();
-        let (name, rival) = self.seen.iter().max_by_key(|(_, rival)| until(rival))?;
-        (until(rival) > now).then_some((name, &rival.holder))
+    /// The first Lease whose holder may lead, and that holder.
+    pub(super) fn first(&self, now: Duration) -> Option<(&str, &str)> {
+        let mut all = self.seen.iter();
+        let (name, rival) = all.find(|(_, rival)| rival.election.others_until() > now)?;
+        Some((name, &rival.holder))
+    }
+
+    /// Whether no holder may lead, as far as it is known.
+    pub(super) fn are_over(&self, now: Duration) -> bool {
+        self.has_looked && self.first(now).is_none()
     }
 
     /// Whether that is the mark of the latest record seen of that Lease.
@@ -88,9 +97,9 @@ mod tests {
             let leases = leases.iter().cloned();
             let leases = leases.map(|(name, record)| (name.to_owned(), record));
             rivals.observe(leases.collect(), seconds(now));
-            let longest = rivals.longest(seconds(now));
-            let longest = longest.map(|(name, holder)| format!("{name} {holder}"));
-            (longest.unwrap_or_default(), rivals.seen.len())
+            let first = rivals.first(seconds(now));
+            let first = first.map(|(name, holder)| format!("{name} {holder}"));
+            (first.unwrap_or_default(), rivals.seen.len())
         };
         let is = |held: &str, seen| (held.to_owned(), seen);
         assert_eq!(observe(&[], 100), is("", 0));
@@ -98,7 +107,7 @@ mod tests {
         assert_eq!(observe(&[a("1")], 101), is("a x", 1));
         // Renewed, and another one with a longer duration.
         let both = [a("2"), ("b", record("y", 30, "1"))];
-        assert_eq!(observe(&both, 110), is("b y", 2));
+        assert_eq!(observe(&both, 110), is("a x", 2));
         // Released. The other is deleted, but its holder may not know yet.
         let released = [("b", record("", 1, "2"))];
         assert_eq!(observe(&released, 111), is("a x", 2));

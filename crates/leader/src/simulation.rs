@@ -124,6 +124,8 @@ struct Replica {
     /// The lease for which it is a candidate.
     lease: usize,
     stage: Stage,
+    /// It reads the other leases once its claim is accepted.
+    looks: bool,
     election: Election,
     rivals: Rivals,
     /// The replica's clock at the true time 0.
@@ -254,6 +256,7 @@ impl World {
         self.replicas.push(Replica {
             lease: self.random.usize(0..self.servers.len()),
             stage: Stage::Waits,
+            looks: false,
             rivals: Rivals::new(self.periods),
             election: Election::new(name.clone(), self.periods),
             offset,
@@ -484,7 +487,7 @@ impl World {
                     let replica = &mut self.replicas[index];
                     let until = replica.election.won(&record, sent, replica.clock(now));
                     replica.known = Some((version, record));
-                    if replica.leads_until.is_none() && self.servers.len() > 1 {
+                    if replica.looks && self.servers.len() > 1 {
                         replica.stage = Stage::AfterClaim { until };
                         return self.send(now, index, Request::Others);
                     }
@@ -536,7 +539,7 @@ impl World {
         let replica = &mut self.replicas[index];
         let clock = replica.clock(now);
         replica.rivals.observe(others, clock);
-        let is_excluded = replica.rivals.longest(clock).is_some();
+        let is_excluded = replica.rivals.first(clock).is_some();
         let stage = std::mem::replace(&mut replica.stage, Stage::Waits);
         match stage {
             Stage::BeforeClaim { .. } if is_excluded => self.scatter(now, index),
@@ -555,6 +558,7 @@ impl World {
     fn give_way(&mut self, now: u64, index: usize) {
         let replica = &mut self.replicas[index];
         replica.stage = Stage::Yields;
+        replica.leads_until = None;
         match replica.known.take() {
             Some((version, record)) => self.send_empty(now, index, version, record),
             None => self.stand(now, index),
@@ -616,12 +620,15 @@ impl World {
         };
         let replica = &self.replicas[index];
         let seconds = i64::try_from(self.periods.lease_seconds()).unwrap();
+        let looks = is_new || record_found.is_none_or(|record| record.holder != replica.name);
         let record = record(&replica.name, seconds, transitions);
         let over = found.map(|(version, _)| version);
+        self.replicas[index].looks = looks;
         if is_new && self.servers.len() > 1 {
             self.replicas[index].stage = Stage::BeforeClaim { over, record };
             return self.send(now, index, Request::Others);
         }
+        let replica = &self.replicas[index];
         let (name, step) = (replica.name.clone(), replica.step);
         self.plan(now, &name, step, What::Send { over, record });
     }

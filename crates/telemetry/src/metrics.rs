@@ -11,7 +11,7 @@ use axum::routing::get;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelValue, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -35,7 +35,7 @@ pub fn registry() -> Registry {
 }
 
 /// A metric whose values are kept elsewhere and read at each scrape: one per value of a label.
-pub struct Read<L = &'static str> {
+pub struct Read {
     /// The metric's name; a counter's without `_total`.
     pub name: &'static str,
     /// One sentence.
@@ -45,10 +45,10 @@ pub struct Read<L = &'static str> {
     /// Whether it is a counter.
     pub counts: bool,
     /// Returns (value of the label, value of the metric).
-    pub read: Box<dyn Fn() -> Vec<(L, f64)> + Send + Sync>,
+    pub read: Box<dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync>,
 }
 
-impl<L> fmt::Debug for Read<L> {
+impl fmt::Debug for Read {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Read")
             .field("name", &self.name)
@@ -56,7 +56,7 @@ impl<L> fmt::Debug for Read<L> {
     }
 }
 
-impl<L: EncodeLabelValue + 'static> Collector for Read<L> {
+impl Collector for Read {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let kind = if self.counts {
             MetricType::Counter

@@ -2,6 +2,7 @@
 //! are fakes, so the operator's program runs beside the cluster, with the ServiceAccount of the release.
 
 use std::process::Command;
+use std::time::Duration;
 
 use my_operator_cluster::{Options, free_ports};
 
@@ -107,17 +108,19 @@ async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled() {
     own.until_gone(policy).await;
     unchanged().await;
 
-    drop(operator);
-
-    // Two shards, of which each leads by a Lease of its own.
+    // Two shards, of which each leads by a Lease of its own. The leader so far keeps its own until it ends.
     let shared = format!("{values} --reset-then-reuse-values --set shards=2");
     blue.upgrade(&shared).await.good();
     let mut shards = Vec::new();
     for (shard, deployment) in [DEPLOYMENT, "deployment/blue-shard-1"].iter().enumerate() {
         let args = arguments(&own, deployment).await;
         shards.push(start(&format!("blue-{shard}"), &args));
-        let lease = format!("lease/blue-shard-{shard}-of-2");
-        own.until_any(&lease, "{.spec.holderIdentity}").await;
+    }
+    assert!(operator.stop(Duration::from_secs(30)).await.success());
+    own.until_field("lease/blue", "{.spec.holderIdentity}", "")
+        .await;
+    for shard in ["lease/blue-shard-0-of-2", "lease/blue-shard-1-of-2"] {
+        own.until_any(shard, "{.spec.holderIdentity}").await;
     }
     drop(shards);
     let uid = elsewhere.field("at/kept", "{.metadata.uid}").await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use fastrand::Rng;
-use serde_json::json;
+use serde_json::Value;
 
 use super::audit::{Audit, credential};
 use super::{Election, Replica};
@@ -49,7 +49,7 @@ impl Place {
     /// Every At becomes DONE, and had one pod.
     async fn finish(self) {
         let all = self.instants.len();
-        let done = |list: &serde_json::Value| killed::with_phase(list, &["DONE"]) == all;
+        let done = |list: &Value| killed::with_phase(list, &["DONE"]) == all;
         self.kubectl
             .until("ats", "to be DONE", |list| done(list?).then_some(()))
             .await;
@@ -86,19 +86,6 @@ async fn places(election: &Election) -> Vec<(String, Place)> {
 async fn the_number_of_shards_changes_and_no_two_numbers_are_at_work_at_once() {
     let mut random = Rng::with_seed(seed("who is killed, and when the Ats are due"));
     let election = Election::new("shards").await;
-    // As in the Helm chart.
-    let leases = COUNTS.into_iter().flat_map(Shard::all).map(|shard| {
-        let (index, count) = (shard.index(), shard.count());
-        match count {
-            1 => "my-operator".to_owned(),
-            _ => format!("my-operator-shard-{index}-of-{count}"),
-        }
-    });
-    let leases: Vec<String> = leases.collect();
-    let patch = json!([{"op": "replace", "path": "/rules/1/resourceNames", "value": leases}]);
-    let patch = format!("patch role leader-election --type=json -p {patch}");
-    election.kubectl.run(&patch).await.good();
-
     let mut places = places(&election).await;
     let namespaces = places.iter().map(|(name, _)| format!("--namespace={name}"));
     let namespaces: Vec<String> = namespaces.collect();
