@@ -155,8 +155,12 @@ impl Maker {
 
     fn node(&mut self) -> Value {
         let few = if self.once_in(2) { 3 } else { 1 };
+        let mut labels = self.labels(4);
+        // An API server stores no label with a space, so a selector of one fits no node. The built-in controller would
+        // compare them.
+        labels.retain(|key, value| !key.contains(' ') && !value.contains(' '));
         json!({
-            "metadata": {"name": self.name(), "labels": self.labels(4)},
+            "metadata": {"name": self.name(), "labels": labels},
             "spec": {"unschedulable": self.once_in(8), "taints": self.list(few, Self::taint)},
         })
     }

@@ -108,3 +108,82 @@ impl Controller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    use serde_json::json;
+    use simulated_apiserver::{Options, Server};
+
+    use super::*;
+    use crate::reconcile::Shard;
+
+    /// What a controller of that shard keeps: the namespaces of ConfigMaps, and the names of cluster-scoped objects.
+    async fn kept(server: &Server, shard: Shard) -> [Vec<String>; 2] {
+        let clock = Arc::new(|| chrono::DateTime::from(std::time::UNIX_EPOCH));
+        let (mut context, _) = Context::new(server.client("operator"), clock, "my-program");
+        context.shard = shard;
+        let caches = [1, 1].map(|watches| Arc::new(Cache::new(watches, |()| Vec::new())));
+        let [namespaced, cluster_scoped] = &caches;
+        let all = Selection::default();
+        let everywhere = vec![Api::<Namespace>::all(context.client.clone())];
+        let _watching = Controller::new("test", &context)
+            .watch(
+                context.apis::<ConfigMap>(),
+                &all,
+                namespaced,
+                |_| (),
+                |_| {},
+            )
+            .watch(everywhere, &all, cluster_scoped, |_| (), |_| {});
+        for cache in &caches {
+            cache.synced(None).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let sorted = |mut texts: Vec<String>| {
+            texts.sort();
+            texts
+        };
+        let of = namespaced
+            .keys()
+            .into_iter()
+            .map(|key| key.namespace.to_string());
+        let names = cluster_scoped
+            .keys()
+            .into_iter()
+            .map(|key| key.name.to_string());
+        [sorted(of.collect()), sorted(names.collect())]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_namespaced_object_is_kept_by_one_shard_and_cluster_scoped_ones_by_all() {
+        let namespaces: Vec<String> = (1..=8).map(|number| format!("team-{number}")).collect();
+        let server = Server::new(Options {
+            namespaces: namespaces.clone(),
+            ..Options::default()
+        });
+        for namespace in &namespaces {
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "a", "namespace": namespace}});
+            server.direct().create(object).unwrap();
+        }
+        let mut all = Vec::new();
+        for shard in Shard::all(3) {
+            let [ours, everywhere] = kept(&server, shard).await;
+            assert!(
+                ours.iter().all(|namespace| shard.has(namespace)),
+                "{ours:?}"
+            );
+            assert!(
+                namespaces.iter().all(|name| everywhere.contains(name)),
+                "{everywhere:?}"
+            );
+            all.extend(ours);
+        }
+        all.sort();
+        assert_eq!(all, namespaces);
+    }
+}
