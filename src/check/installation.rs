@@ -218,6 +218,15 @@ impl Installation {
         container(self.deployment.as_ref()?)?["image"].as_str()
     }
 
+    /// A finding on what a shard has, which is named where there are several.
+    pub(super) fn of_shard(&self, finding: Finding, name: &str) -> Finding {
+        if self.shards > 1 {
+            finding.about(name)
+        } else {
+            finding
+        }
+    }
+
     /// The namespace for a dry run: one whose objects the webhooks are asked about. Not the operator's own: who may
     /// create our objects there may in effect use its ServiceAccount.
     pub(super) fn dry_run_namespace(&self) -> &str {

@@ -223,14 +223,11 @@ async fn replicas(
             names.extend(pods.iter().filter_map(name));
             names
         });
-        let of_replicas = replicas::judge(deployment, &pods);
-        let subject = deployment["metadata"]["name"].as_str();
-        findings.push(match subject.filter(|_| installed.shards > 1) {
-            Some(name) => of_replicas.about(name),
-            None => of_replicas,
-        });
-        findings.push(replicas::skew(deployment, installed.image()));
+        let name = deployment["metadata"]["name"].as_str().unwrap_or_default();
+        findings.push(installed.of_shard(replicas::judge(deployment, &pods), name));
     }
+    let deployment = installed.deployment.iter();
+    findings.extend(deployment.map(|it| replicas::skew(it, installed.image())));
     (findings, names.filter(|_| installed.deployment.is_some()))
 }
 
@@ -319,11 +316,7 @@ async fn leaders(
         let name = installed.names.lease(shard);
         let lease = cluster.get(leases, &name).await;
         let finding = lease::judge(&name, lease, pods.as_deref(), cluster.now());
-        findings.push(if installed.shards > 1 {
-            finding.about(&name)
-        } else {
-            finding
-        });
+        findings.push(installed.of_shard(finding, &name));
     }
     // Outside of a cluster, the operator leads without an election by default.
     findings.retain(|finding| !installed.is_outside() || finding.level != report::Level::Failed);
