@@ -128,12 +128,14 @@ impl Installation {
             let name = names.find(|name| expected.get(*name) != found.get(*name))?;
             Some((&other["metadata"]["name"], name.clone()))
         });
-        if let Some((name, setting)) = other {
+        if let Some((name, setting)) = other
+            && this.finding.level == Level::Passed
+        {
             let name = name.as_str().unwrap_or_default();
             let text =
                 format!("Deployment {namespace}/{name} of another shard differs in {setting}");
             this.finding = Finding::failed(CHECK, text)
-                .action("give all shards the same image and flags, but --shard and --webhooks");
+                .action("give all shards the same image and flags, but for --shard and --webhooks");
         }
         Self {
             more_shards,
@@ -251,29 +253,37 @@ fn shards(mut found: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
     (first, more)
 }
 
-/// What the Deployments of all shards must have in common: image, flags and variables. Each is named without its value,
-/// which may be a secret.
+/// What the Deployments of all shards must have in common: image, flags and variables, by name. Values may be secrets, and
+/// are not for messages.
 fn settings(deployment: &Value) -> BTreeMap<String, Vec<String>> {
     let Some(container) = container(deployment) else {
         return BTreeMap::new();
     };
     let items = |field: &str| container[field].as_array().into_iter().flatten();
-    let flags = items("args").filter_map(Value::as_str).map(|arg| {
-        let (flag, value) = arg.split_once('=').unwrap_or((arg, ""));
-        (flag.to_owned(), value.to_owned())
-    });
-    let variables = items("env").map(|it| {
-        let name = it["name"].as_str().unwrap_or_default();
-        (format!("the variable {name}"), it.to_string())
-    });
-    let image = ("the image".to_owned(), container["image"].to_string());
     let mut all = BTreeMap::<String, Vec<String>>::new();
-    for (name, value) in flags.chain(variables).chain([image]) {
-        all.entry(name).or_default().push(value);
+    let mut add = |name: String, value: String| all.entry(name).or_default().push(value);
+    let mut args = items("args").filter_map(Value::as_str).peekable();
+    while let Some(arg) = args.next() {
+        if let Some((flag, value)) = arg.split_once('=') {
+            add(flag.to_owned(), value.to_owned());
+        } else if arg.starts_with("--") {
+            let value = args.next_if(|next| !next.starts_with("--"));
+            add(arg.to_owned(), value.unwrap_or("true").to_owned());
+        }
     }
-    for own in ["--shard", "--webhooks"] {
-        all.remove(own);
+    for variable in items("env") {
+        let name = variable["name"].as_str().unwrap_or_default();
+        add(format!("the variable {name}"), variable.to_string());
     }
+    add("the image".to_owned(), container["image"].to_string());
+    // Each shard has its own, and one of them has webhooks.
+    let own = [
+        "--shard",
+        "--webhook",
+        "the variable MY_OPERATOR_SHARD",
+        "the variable MY_OPERATOR_WEBHOOK",
+    ];
+    all.retain(|name, _| !own.iter().any(|own| name.starts_with(own)));
     all
 }
 
@@ -363,15 +373,30 @@ mod tests {
         let whole = read(&["1/3", "2/3", "0/3"]);
         assert_eq!((whole.shards, whole.more_shards.len()), (3, 2));
         assert_eq!(whole.finding.level, Level::Passed);
-        let other = [
-            &["run", "--shard=0/2"][..],
-            &["run", "--shard=1/2", "--kinds=at"],
+        let pair = |second: &[&str], env: &Value| {
+            let first = ["run", "--leader-elect", "--kinds", "at", "--shard=0/2"];
+            let pair = vec![deployment(&first, &json!([])), deployment(second, env)];
+            Installation::new("own", Ok(pair), &Ok(())).finding
+        };
+        let env = json!([{"name": "MY_OPERATOR_SHARD", "value": "1/2"}]);
+        let same = [
+            "run",
+            "--webhooks=false",
+            "--kinds=at",
+            "--leader-elect=true",
         ];
-        let other = other.map(|args| deployment(args, &json!([])));
-        let finding = Installation::new("own", Ok(other.to_vec()), &Ok(())).finding;
+        assert_eq!(pair(&same, &env).level, Level::Passed);
+        let other = [
+            "run",
+            "--kinds=at",
+            "--shard",
+            "1/2",
+            "--leader-elect=false",
+        ];
+        let finding = pair(&other, &json!([]));
         assert_eq!(finding.level, Level::Failed);
         assert!(
-            finding.message.contains("differs in --kinds"),
+            finding.message.ends_with("differs in --leader-elect"),
             "{finding:?}"
         );
         for (shards, words) in [

@@ -94,6 +94,8 @@ pub struct Elector {
     periods: Periods,
     on_problem: OnProblem,
     rivals: Option<(IsRival, Rivals)>,
+    /// It has to read the rivals' Leases once its claim is accepted.
+    looks: bool,
     /// The current problem with the Lease, if any.
     problem: Option<String>,
     election: Election,
@@ -136,6 +138,7 @@ impl Elector {
             periods,
             on_problem,
             rivals: is_rival.map(|is_rival| (is_rival, Rivals::new(periods))),
+            looks: false,
             problem: None,
             election: Election::new(me.clone(), periods),
             fence: Fence::default(),
@@ -207,7 +210,7 @@ impl Elector {
             Loss::Late => tracing::error!(
                 "lost the leadership: the lease {lease} was not renewed in time{problem}"
             ),
-            Loss::Excluded => tracing::error!("lost the leadership by the lease {lease}{problem}"),
+            Loss::Excluded => tracing::error!("lost the leadership of the lease {lease}{problem}"),
             Loss::Taken { by } => {
                 tracing::error!("lost the leadership: the lease {lease} is now held by {by}");
             }
@@ -328,8 +331,8 @@ impl Elector {
             Decision::Acquire { transitions } => (transitions, true),
             Decision::Renew { transitions } => (transitions, false),
         };
-        // A leader that finds no claim of its own does not know who has read which.
-        let looks = is_new || record.is_none_or(|record| record.holder != self.me);
+        // A leader that finds no claim of its own does not know who has read which. The answer to its next one may be lost.
+        self.looks |= is_new || record.is_none_or(|record| record.holder != self.me);
         if is_new && let Some(excluded) = self.excluded().await {
             return Ok(excluded);
         }
@@ -352,11 +355,17 @@ impl Elector {
         let until = self.election.won(&written.record(), sent, up());
         self.written = Some(written);
         // A rival may have written its Lease at the same time. From here on, each rival reads this claim.
-        if looks && let Some(excluded) = self.excluded().await {
-            self.release().await;
-            self.election.step_down();
+        if self.looks
+            && let Some(excluded) = self.excluded().await
+        {
+            // A leader keeps its claim: calls of its work may be in flight until it is over.
+            if is_new {
+                self.release().await;
+                self.election.step_down();
+            }
             return Ok(excluded);
         }
+        self.looks = false;
         self.fence.open_until(until);
         self.publish_holder(self.me.clone());
         Ok(Turn::Leads)
