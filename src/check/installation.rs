@@ -74,11 +74,9 @@ impl Installation {
 
     /// What was found. `exists`: whether the namespace does, where it has no Deployment.
     fn new(namespace: &str, found: Fetched<Vec<Value>>, exists: &Fetched<()>) -> Self {
-        let (first, more_shards) = match found.map(shards) {
-            Err(unread) => (Err(unread), Vec::new()),
-            Ok((first, more)) => (Ok(first), more),
-        };
-        let (deployment, finding) = match first {
+        let mut found = found;
+        let more_shards = found.as_mut().map(more_shards).unwrap_or_default();
+        let (deployment, finding) = match found {
             Err(unread) => (None, unread.finding(CHECK)),
             Ok(found) => match (<[Value; 1]>::try_from(found), exists) {
                 (Ok([one]), _) => {
@@ -111,36 +109,41 @@ impl Installation {
                 }
             },
         };
-        let mut this = Self::of(namespace, deployment, finding);
-        let found = 1 + more_shards.len();
-        if this.finding.level == Level::Passed && usize::try_from(this.shards) != Ok(found) {
+        let mut this = Self {
+            more_shards,
+            ..Self::of(namespace, deployment, finding)
+        };
+        if this.finding.level == Level::Passed
+            && let Some(fault) = this.fault_of_shards()
+        {
+            this.finding = fault;
+        }
+        this
+    }
+
+    /// What is wrong with the Deployments as shards of one installation, if anything.
+    fn fault_of_shards(&self) -> Option<Finding> {
+        let namespace = self.namespace();
+        let found = 1 + self.more_shards.len();
+        if usize::try_from(self.shards) != Ok(found) {
             let text = format!(
                 "namespace {namespace} has Deployments for {found} of {} shards: the namespaces of the others are not reconciled",
-                this.shards
+                self.shards
             );
             let action = "install a Deployment for each shard, or set --shard of those there are";
-            this.finding = Finding::failed(CHECK, text).action(action);
+            return Some(Finding::failed(CHECK, text).action(action));
         }
-        let expected = this.deployment.as_ref().map(settings).unwrap_or_default();
-        let other = more_shards.iter().find_map(|other| {
+        let expected = settings(self.deployment.as_ref()?);
+        self.more_shards.iter().find_map(|other| {
             let found = settings(other);
             let mut names = expected.keys().chain(found.keys());
-            let name = names.find(|name| expected.get(*name) != found.get(*name))?;
-            Some((&other["metadata"]["name"], name.clone()))
-        });
-        if let Some((name, setting)) = other
-            && this.finding.level == Level::Passed
-        {
-            let name = name.as_str().unwrap_or_default();
+            let setting = names.find(|name| expected.get(*name) != found.get(*name))?;
+            let name = other["metadata"]["name"].as_str().unwrap_or_default();
             let text =
                 format!("Deployment {namespace}/{name} of another shard differs in {setting}");
-            this.finding = Finding::failed(CHECK, text)
-                .action("give all shards the same image and flags, but for --shard and --webhooks");
-        }
-        Self {
-            more_shards,
-            ..this
-        }
+            let action = "give all shards the same image and flags, but for --shard and --webhooks";
+            Some(Finding::failed(CHECK, text).action(action))
+        })
     }
 
     /// An operator without a Deployment.
@@ -236,21 +239,21 @@ impl Installation {
     }
 }
 
-/// Parts Deployments into those that could have the settings, which should be one, and those of its other shards.
-fn shards(mut found: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
+/// Takes out the Deployments that are other shards of the first one's installation. What is left should be one Deployment.
+fn more_shards(found: &mut Vec<Value>) -> Vec<Value> {
     let of = |deployment: &Value| container(deployment).map_or(Shard::ALL, shard);
     found.sort_by_key(|deployment| of(deployment).index());
     let Some(first) = found.first().map(of) else {
-        return (found, Vec::new());
+        return Vec::new();
     };
     let mut last = first.index();
-    let (more, first) = found.into_iter().partition(|deployment| {
+    let is_another = |deployment: &mut Value| {
         let shard = of(deployment);
-        let is_another = shard.count() == first.count() && shard.index() > last;
+        let is_next = shard.count() == first.count() && shard.index() > last;
         last = last.max(shard.index());
-        is_another
-    });
-    (first, more)
+        is_next
+    };
+    found.extract_if(.., is_another).collect()
 }
 
 /// What the Deployments of all shards must have in common: image, flags and variables, by name. Values may be secrets, and
@@ -259,19 +262,12 @@ fn settings(deployment: &Value) -> BTreeMap<String, Vec<String>> {
     let Some(container) = container(deployment) else {
         return BTreeMap::new();
     };
-    let items = |field: &str| container[field].as_array().into_iter().flatten();
     let mut all = BTreeMap::<String, Vec<String>>::new();
     let mut add = |name: String, value: String| all.entry(name).or_default().push(value);
-    let mut args = items("args").filter_map(Value::as_str).peekable();
-    while let Some(arg) = args.next() {
-        if let Some((flag, value)) = arg.split_once('=') {
-            add(flag.to_owned(), value.to_owned());
-        } else if arg.starts_with("--") {
-            let value = args.next_if(|next| !next.starts_with("--"));
-            add(arg.to_owned(), value.unwrap_or("true").to_owned());
-        }
+    for (flag, value) in flags(container) {
+        add(format!("--{flag}"), value.unwrap_or("true").to_owned());
     }
-    for variable in items("env") {
+    for variable in container["env"].as_array().into_iter().flatten() {
         let name = variable["name"].as_str().unwrap_or_default();
         add(format!("the variable {name}"), variable.to_string());
     }
@@ -305,19 +301,29 @@ pub(super) fn manager(pod: &Value) -> Option<&Value> {
     named.or(containers.first())
 }
 
+/// The flags in the arguments of a container, each with its value if it has one.
+fn flags(container: &Value) -> Vec<(&str, Option<&str>)> {
+    let args = container["args"].as_array().into_iter().flatten();
+    let mut args = args.filter_map(Value::as_str).peekable();
+    let mut flags = Vec::new();
+    while let Some(arg) = args.next() {
+        let Some(flag) = arg.strip_prefix("--") else {
+            continue;
+        };
+        flags.push(match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (flag, args.next_if(|next| !next.starts_with("--"))),
+        });
+    }
+    flags
+}
+
 /// The values of a flag: from the arguments, else from its environment variable. Flags of another version do no harm.
 fn values(container: &Value, flag: &str) -> Vec<String> {
-    let args = container["args"].as_array().into_iter().flatten();
-    let mut args = args.filter_map(Value::as_str);
-    let (long, prefix) = (format!("--{flag}"), format!("--{flag}="));
-    let mut found: Vec<&str> = Vec::new();
-    while let Some(arg) = args.next() {
-        if let Some(value) = arg.strip_prefix(&prefix) {
-            found.push(value);
-        } else if arg == long {
-            found.extend(args.clone().next().filter(|next| !next.starts_with("--")));
-        }
-    }
+    let given = flags(container)
+        .into_iter()
+        .filter(|(name, _)| *name == flag);
+    let mut found: Vec<&str> = given.filter_map(|(_, value)| value).collect();
     if found.is_empty() {
         let variable = format!("MY_OPERATOR_{}", flag.replace('-', "_").to_uppercase());
         let env = container["env"].as_array().into_iter().flatten();

@@ -516,16 +516,18 @@ mod tests {
 
     use super::*;
 
+    const QUICK: Periods = Periods {
+        lease_duration: Duration::from_secs(2),
+        renew_deadline: Duration::from_secs(1),
+        retry_period: Duration::from_millis(100),
+    };
+
     /// A candidate for a lease that excludes every other, and its problems.
     fn candidate(server: &Server, lease: &'static str) -> (Elector, Arc<Mutex<Vec<String>>>) {
         let problems = Arc::<Mutex<Vec<String>>>::default();
         let seen = problems.clone();
         let settings = Settings {
-            periods: Periods {
-                lease_duration: Duration::from_secs(2),
-                renew_deadline: Duration::from_secs(1),
-                retry_period: Duration::from_millis(100),
-            },
+            periods: QUICK,
             on_problem: Arc::new(move |problem| {
                 seen.lock().unwrap().extend(problem.map(str::to_owned));
             }),
@@ -636,11 +638,7 @@ mod tests {
         let seen = reports.clone();
         let elector = Elector::new(Settings {
             identity: "me".to_owned(),
-            periods: Periods {
-                lease_duration: Duration::from_secs(2),
-                renew_deadline: Duration::from_secs(1),
-                retry_period: Duration::from_millis(100),
-            },
+            periods: QUICK,
             on_problem: Arc::new(move |problem| {
                 seen.lock().unwrap().push(problem.map(str::to_owned));
             }),

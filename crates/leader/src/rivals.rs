@@ -36,24 +36,24 @@ impl Rivals {
     }
 
     /// Observes all those Leases, by name. `now` must not be before the answer arrived.
-    pub(super) fn observe(&mut self, mut found: BTreeMap<String, Record>, now: Duration) {
+    pub(super) fn observe(&mut self, found: BTreeMap<String, Record>, now: Duration) {
         self.has_looked = true;
         for (name, rival) in &mut self.seen {
-            let record = found.remove(name);
-            rival.election.observe(record.as_ref(), now);
-            if let Some(record) = record {
-                rival.holder = record.holder;
+            if !found.contains_key(name) {
+                rival.election.observe(None, now);
             }
+        }
+        for (name, record) in found {
+            let rival = self.seen.entry(name).or_insert_with(|| Rival {
+                holder: String::new(),
+                election: Election::new(String::new(), self.periods),
+            });
+            rival.election.observe(Some(&record), now);
+            rival.holder = record.holder;
         }
         // Without a Lease, there is nothing to remember but that its holder may still lead.
         self.seen
             .retain(|_, rival| rival.election.exists() || rival.election.others_until() > now);
-        for (name, record) in found {
-            let mut election = Election::new(String::new(), self.periods);
-            election.observe(Some(&record), now);
-            let holder = record.holder;
-            self.seen.insert(name, Rival { holder, election });
-        }
     }
 
     /// The first Lease whose holder may lead, and that holder.

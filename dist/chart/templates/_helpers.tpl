@@ -32,7 +32,7 @@ an installation without shards, so that no call of the webhooks fails when their
 {{- end -}}
 
 {{- /* The labels that all pods of the operator have, and no others. */}}
-{{- define "my-operator.podLabels" -}}
+{{- define "my-operator.allPods" -}}
 app.kubernetes.io/name: my-operator
 {{- if eq (int $.Values.shards) 1 }}
 control-plane: controller-manager

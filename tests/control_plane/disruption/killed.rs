@@ -1,6 +1,5 @@
 //! The promise that matters most: never twice and never early, whenever the operator dies.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -62,6 +61,32 @@ async fn spoil(pods: Api<Pod>, mut random: Rng) {
     }
 }
 
+/// The manifest of an At.
+fn at(name: &str, due: DateTime<Utc>) -> String {
+    let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
+    format!(
+        "---\n{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: {name}}}, spec: {{schedule: '{due}', command: echo YAY}}}}\n"
+    )
+}
+
+/// Makes so many Ats that are due soon, `a0` and so on; adds when.
+pub(crate) async fn make_ats(
+    kubectl: &Kubectl,
+    random: &mut Rng,
+    count: usize,
+    instants: &mut Vec<DateTime<Utc>>,
+) {
+    let mut objects = String::new();
+    let now = Utc::now();
+    for _ in 0..count {
+        let due = now + TimeDelta::milliseconds(random.i64(500..5_500));
+        let due = time(&due.to_rfc3339_opts(SecondsFormat::Millis, true));
+        objects += &at(&format!("a{}", instants.len()), due);
+        instants.push(due);
+    }
+    kubectl.with("create -f -", &objects).await.good();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     let mut random = Rng::with_seed(seed("the moments of the kills and the instants of the Ats"));
@@ -82,13 +107,8 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     let instants = instants(&mut random, budget.time(), ats + spoiled);
     let mut objects = String::new();
     for (number, due) in instants.iter().enumerate() {
-        let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
         let prefix = if number < ats { "a" } else { "spoiled" };
-        writeln!(
-            objects,
-            "---\n{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: {prefix}{number}}}, spec: {{schedule: '{due}', command: echo YAY}}}}",
-        )
-        .unwrap();
+        objects += &at(&format!("{prefix}{number}"), *due);
     }
     kubectl.with("create -f -", &objects).await.good();
 

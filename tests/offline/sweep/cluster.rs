@@ -242,19 +242,20 @@ impl Cluster {
     /// Every operator finishes what it has in hand. Then one of two shards has the namespace of the object, and a process of
     /// the other runs beside it.
     pub async fn share(&self) {
-        self.retire().await;
-        self.end();
         let shard = Shard::all(2).find(|shard| shard.has(NAMESPACE));
-        *locked(&self.shard) = shard.unwrap();
-        self.start(FIRST);
+        self.start_again_as(shard.unwrap()).await;
         self.start(OF_ANOTHER_SHARD);
     }
 
     /// One operator works in all namespaces again.
     pub async fn unite(&self) {
+        self.start_again_as(Shard::ALL).await;
+    }
+
+    async fn start_again_as(&self, shard: Shard) {
         self.retire().await;
         self.end();
-        *locked(&self.shard) = Shard::ALL;
+        *locked(&self.shard) = shard;
         self.start(FIRST);
     }
 

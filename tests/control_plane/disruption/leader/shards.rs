@@ -1,9 +1,8 @@
 //! Replicas of several shards, of which leaders die, while the number of shards changes.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use serde_json::Value;
 
@@ -11,7 +10,7 @@ use super::audit::{Audit, credential};
 use super::{Election, Replica};
 use crate::disruption::killed;
 use crate::harness::pods::Recorder;
-use crate::harness::{Kubectl, seed, time, wait_for};
+use crate::harness::{Kubectl, seed, wait_for};
 use wall_clock_controller::reconcile::Shard;
 
 /// How many shards there are, one after the other.
@@ -28,24 +27,6 @@ struct Place {
 }
 
 impl Place {
-    /// Makes Ats that are due soon.
-    async fn make_ats(&mut self, random: &mut Rng) {
-        let mut objects = String::new();
-        let now = Utc::now();
-        for _ in 0..ATS {
-            let due = now + TimeDelta::milliseconds(random.i64(500..6_000));
-            let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
-            writeln!(
-                objects,
-                "---\n{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: a{}}}, spec: {{schedule: '{due}', command: echo YAY}}}}",
-                self.instants.len(),
-            )
-            .unwrap();
-            self.instants.push(time(&due));
-        }
-        self.kubectl.with("create -f -", &objects).await.good();
-    }
-
     /// Every At becomes DONE, and had one pod.
     async fn finish(self) {
         let all = self.instants.len();
@@ -102,7 +83,7 @@ async fn the_number_of_shards_changes_and_no_two_numbers_are_at_work_at_once() {
             replicas.push(election.replica(&name, &flags).await);
         }
         for (_, place) in &mut places {
-            place.make_ats(&mut random).await;
+            killed::make_ats(&place.kubectl, &mut random, ATS, &mut place.instants).await;
         }
         if !before.is_empty() {
             // They wait for those of the other number, and say so.

@@ -1,9 +1,8 @@
 //! A leader that is stopped for longer than its lease, and goes on.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use chrono::Utc;
 use fastrand::Rng;
 use my_operator_rounds::lengths;
 use rustix::process::Signal;
@@ -14,29 +13,11 @@ use crate::disruption::rollouts::killed::{IMAGES, flip};
 use crate::disruption::rollouts::{Fleet, GRACE, Run, Strategy, assert_good};
 use crate::disruption::{cluster, killed};
 use crate::harness::pods::Recorder;
-use crate::harness::{Kubectl, seed, time};
+use crate::harness::{Kubectl, seed};
 
 /// Become due in each round, before, while and after the leader is stopped.
 const ATS: usize = 5;
 const NODES: usize = 4;
-
-/// Makes Ats that are due soon; adds when.
-async fn make_ats(kubectl: &Kubectl, random: &mut Rng, instants: &mut Vec<DateTime<Utc>>) {
-    let mut objects = String::new();
-    let now = Utc::now();
-    for _ in 0..ATS {
-        let due = now + TimeDelta::milliseconds(random.i64(500..5_500));
-        let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
-        let number = instants.len();
-        writeln!(
-            objects,
-            "---\n{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: a{number}}}, spec: {{schedule: '{due}', command: echo YAY}}}}",
-        )
-        .unwrap();
-        instants.push(time(&due));
-    }
-    kubectl.with("create -f -", &objects).await.good();
-}
 
 /// What the rounds came to.
 #[derive(Default)]
@@ -117,7 +98,7 @@ async fn a_leader_that_was_stopped_writes_nothing_when_it_goes_on() {
         while spending.another() {
             let number = spending.rounds();
             let other = election.replica(&format!("stopped-{number}"), &flags).await;
-            make_ats(&kubectl, &mut random, &mut instants).await;
+            killed::make_ats(&kubectl, &mut random, ATS, &mut instants).await;
             run.note_start().await;
             round(leader, &other, &mut random, &audit, &mut figures).await;
             leader = other;
