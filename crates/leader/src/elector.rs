@@ -1,28 +1,23 @@
 //! The task that acquires the lease, renews it, acquires it again when it was lost, and releases it at the end.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::decision::{Decision, Election, Loss};
+use super::candidate::{Candidate, Error, Step, Stored as _, Turn, after_race};
+use super::decision::Loss;
 use super::fence::{Fence, up};
-use super::lease::{Claim, Error, Lease, Leases};
+use super::lease::{Lease, Leases};
 use super::periods::{Periods, PeriodsError};
-use super::rivals::Rivals;
-
-/// The pause after another client wrote the Lease first: short, but never a busy loop.
-const PAUSE_AFTER_RACE: Duration = Duration::from_millis(50);
-/// Attempts to release the lease. One fails when another client edits the Lease.
-const MAX_RELEASE_ATTEMPTS: usize = 3;
 
 /// A function that is called with each new problem with the Lease, and with None once it is over.
 pub type OnProblem = Arc<dyn Fn(Option<&str>) + Send + Sync>;
@@ -91,29 +86,15 @@ pub struct Term {
 pub struct Elector {
     me: String,
     leases: Leases,
-    periods: Periods,
     on_problem: OnProblem,
-    rivals: Option<(IsRival, Rivals)>,
-    /// It has to read the rivals' Leases once its claim is accepted.
-    looks: bool,
+    is_rival: Option<IsRival>,
     /// The current problem with the Lease, if any.
     problem: Option<String>,
-    election: Election,
+    candidate: Candidate<Lease>,
     fence: Fence,
     holder: watch::Sender<String>,
-    /// The Lease as this replica wrote it last, to be renewed without a read.
-    written: Option<Lease>,
     /// Reports changes of the Lease.
     lease_watch: LeaseWatch,
-}
-
-/// The result of an attempt to acquire or renew the lease.
-enum Turn {
-    Leads,
-    Wait(Duration),
-    /// The holder of another Lease may lead, or that is not known: a message.
-    Excluded(String),
-    Lost(Loss),
 }
 
 impl Elector {
@@ -133,17 +114,16 @@ impl Elector {
             is_rival,
         } = settings;
         periods.check()?;
+        let leases = Leases::new(client, namespace, lease, field_manager);
+        let has_rivals = is_rival.is_some();
         Ok(Self {
-            leases: Leases::new(client, namespace, lease, field_manager),
-            periods,
+            candidate: Candidate::new(me.clone(), leases.title(), periods, has_rivals),
+            leases,
             on_problem,
-            rivals: is_rival.map(|is_rival| (is_rival, Rivals::new(periods))),
-            looks: false,
+            is_rival,
             problem: None,
-            election: Election::new(me.clone(), periods),
             fence: Fence::default(),
             holder: watch::Sender::default(),
-            written: None,
             lease_watch: LeaseWatch::default(),
             me,
         })
@@ -174,7 +154,7 @@ impl Elector {
                 return None;
             }
             tracing::info!(identity = self.me, lease = self.name(), "leading");
-            let lease = self.written.as_ref();
+            let lease = self.candidate.written();
             let term = Term {
                 lease: lease
                     .map(|lease| lease.reference(&self.leases))
@@ -193,7 +173,8 @@ impl Elector {
             self.fence.close();
             match ended {
                 Ok(ended) => {
-                    self.release().await;
+                    let release = self.candidate.release();
+                    self.take(release).await;
                     return Some(ended);
                 }
                 Err(loss) => self.step_down(&loss),
@@ -201,7 +182,7 @@ impl Elector {
         }
     }
 
-    /// Becomes a replica that waits to lead, which knows of the election what it knew.
+    /// Becomes a replica that waits to lead.
     fn step_down(&mut self, loss: &Loss) {
         let lease = self.name();
         let problem = self.problem.as_ref();
@@ -215,9 +196,8 @@ impl Elector {
                 tracing::error!("lost the leadership: the lease {lease} is now held by {by}");
             }
         }
-        self.election.step_down();
+        self.candidate.step_down();
         self.fence = Fence::default();
-        self.written = None;
         self.publish_holder(String::new());
     }
 
@@ -237,36 +217,17 @@ impl Elector {
     async fn acquire(&mut self, resign: &CancellationToken) -> bool {
         while !resign.is_cancelled() {
             // A request is never cancelled: the API server may have received it.
-            let pause = match self.try_lead().await {
-                Ok(Turn::Leads) => {
-                    // A leader does not watch the Lease.
-                    self.lease_watch = LeaseWatch::default();
-                    return true;
-                }
-                Ok(Turn::Wait(until)) => {
-                    self.report(None);
-                    until
-                        .saturating_sub(up())
-                        .min(jittered(self.periods.retry_period))
-                }
-                Ok(Turn::Excluded(problem)) => {
-                    self.report(Some(problem));
-                    // Its own Lease has no news of the rival, but of the claim that this replica gave up.
-                    tokio::select! {
-                        () = sleep(scattered(self.periods.retry_period)) => {}
-                        () = resign.cancelled() => {}
-                    }
-                    continue;
-                }
-                Ok(Turn::Lost(_)) | Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
-                Err(Error::Other(problem)) => {
-                    self.report(Some(problem));
-                    jittered(self.periods.retry_period)
-                }
-            };
+            let turn = self.attempt().await;
+            if matches!(turn, Turn::Leads) {
+                // A leader does not watch the Lease.
+                self.lease_watch = LeaseWatch::default();
+                return true;
+            }
+            // Its own Lease has no news of the rival, but of the claim that this replica gave up.
+            let is_excluded = matches!(turn, Turn::Excluded(_));
             tokio::select! {
-                () = sleep(pause) => {}
-                () = self.lease_watch.changed(&self.leases) => {}
+                () = sleep(one_of(self.candidate.pause(&turn, up()))) => {}
+                () = self.lease_watch.changed(&self.leases), if !is_excluded => {}
                 () = resign.cancelled() => {}
             }
         }
@@ -275,125 +236,92 @@ impl Elector {
 
     /// Renews the lease until it is lost.
     async fn renew(&mut self) -> Loss {
-        let mut pause = self.periods.retry_period;
+        let mut pause = self.candidate.pause(&Turn::Leads, up());
         loop {
-            let left = |election: &Election| {
-                let until = election.leads_until().unwrap_or_default();
-                until.saturating_sub(up())
-            };
-            sleep(pause.min(left(&self.election))).await;
-            if left(&self.election).is_zero() {
-                return Loss::Late;
+            sleep(one_of(pause)).await;
+            let turn = self.attempt().await;
+            pause = self.candidate.pause(&turn, up());
+            match turn {
+                Turn::Lost(loss) => return loss,
+                Turn::Excluded(_) => return Loss::Excluded,
+                _ => {}
             }
-            pause = match self.try_lead().await {
-                Ok(Turn::Lost(loss)) => return loss,
-                Ok(Turn::Excluded(problem)) => {
-                    self.report(Some(problem));
-                    return Loss::Excluded;
-                }
-                Ok(Turn::Leads | Turn::Wait(_)) => {
-                    self.report(None);
-                    self.periods.retry_period
-                }
-                Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
-                Err(Error::Other(problem)) => {
-                    self.report(Some(problem));
-                    self.periods.retry_period
-                }
-            };
         }
     }
 
     /// Reads the Lease, decides, and writes it if necessary, once.
-    async fn try_lead(&mut self) -> Result<Turn, Error> {
-        let lease = if let Some(written) = self.written.take() {
-            Some(written)
-        } else {
-            let lease = self.leases.get(self.call_timeout()).await?;
-            let record = lease.as_ref().map(Lease::record);
-            self.election.observe(record.as_ref(), up());
-            self.lease_watch.since = lease.as_ref().map(|lease| lease.version().to_owned());
-            self.publish_holder(record.map(|record| record.holder).unwrap_or_default());
-            lease
-        };
-        let record = lease.as_ref().map(Lease::record);
-        let (transitions, is_new) = match self.election.decide(record.as_ref(), up()) {
-            Decision::Wait { until } => {
-                // A claim that no process renews is over by the time at which this replica could lead.
-                if let Some((_, rivals)) = &self.rivals
-                    && !rivals.are_over(up())
-                {
-                    self.excluded().await;
+    async fn attempt(&mut self) -> Turn {
+        let begin = self.candidate.begin(up());
+        let turn = self.take(begin).await;
+        match &turn {
+            Turn::Leads => {
+                self.report(None);
+                self.fence
+                    .open_until(self.candidate.leads_until().unwrap_or_default());
+                self.publish_holder(self.me.clone());
+            }
+            Turn::Wait { .. } => self.report(None),
+            Turn::Excluded(problem) | Turn::Failed(Error::Other(problem)) => {
+                self.report(Some(problem.clone()));
+            }
+            Turn::Lost(_) | Turn::Failed(Error::LostRace) | Turn::Ended => {}
+        }
+        turn
+    }
+
+    /// Takes this step and those that follow from it.
+    async fn take(&mut self, mut step: Step<Lease>) -> Turn {
+        loop {
+            let call_timeout = self.candidate.call_timeout(up());
+            step = match step {
+                Step::Read => {
+                    let found = self.leases.get(call_timeout).await;
+                    if let Ok(found) = &found {
+                        let found = found.as_ref();
+                        self.lease_watch.since = found.map(|lease| lease.version().to_owned());
+                        self.publish_holder(
+                            found.map(|lease| lease.record().holder).unwrap_or_default(),
+                        );
+                    }
+                    self.warn_of_release(&found);
+                    self.candidate.read(found, up())
                 }
-                return Ok(Turn::Wait(until));
-            }
-            Decision::Lost(loss) => return Ok(Turn::Lost(loss)),
-            Decision::Acquire { transitions } => (transitions, true),
-            Decision::Renew { transitions } => (transitions, false),
-        };
-        // A leader that finds no claim of its own does not know who has read which. The answer to its next one may be lost.
-        self.looks |= is_new || record.is_none_or(|record| record.holder != self.me);
-        if is_new && let Some(excluded) = self.excluded().await {
-            return Ok(excluded);
+                Step::ReadAgain => {
+                    sleep(one_of(after_race())).await;
+                    Step::Read
+                }
+                Step::Look => {
+                    let is_rival = |name: &str| self.is_rival.as_ref().is_some_and(|is| is(name));
+                    let found = self.leases.others(is_rival, call_timeout).await;
+                    self.candidate.looked(found, up())
+                }
+                Step::Write { over, claim } => {
+                    let sent = up();
+                    if self.candidate.may_send(sent) {
+                        let written = self.leases.write(over.as_ref(), &claim, call_timeout);
+                        let written = written.await;
+                        if claim.holder.is_empty() && written.is_ok() {
+                            tracing::info!(lease = self.name(), "released the lease");
+                            self.publish_holder(String::new());
+                        }
+                        self.warn_of_release(&written);
+                        self.candidate.wrote(written, sent, up())
+                    } else {
+                        self.candidate.too_late()
+                    }
+                }
+                Step::End(turn) => return turn,
+            };
         }
-        let claim = Claim {
-            holder: &self.me,
-            seconds: self.periods.lease_seconds(),
-            transitions,
-            is_new,
-            now: Timestamp::now(),
-        };
-        let call_timeout = self.call_timeout();
-        let sent = up();
-        if !self.election.may_send(sent) {
-            return Ok(Turn::Lost(Loss::Late));
-        }
-        let written = self
-            .leases
-            .write(lease.as_ref(), &claim, call_timeout)
-            .await?;
-        let until = self.election.won(&written.record(), sent, up());
-        self.written = Some(written);
-        // A rival may have written its Lease at the same time. From here on, each rival reads this claim.
-        if self.looks
-            && let Some(excluded) = self.excluded().await
+    }
+
+    /// Warns if a call failed that was to release the lease.
+    fn warn_of_release<T>(&self, result: &Result<T, Error>) {
+        if let Err(Error::Other(problem)) = result
+            && self.candidate.is_releasing()
         {
-            // A leader keeps its claim: calls of its work may be in flight until it is over.
-            if is_new {
-                self.release().await;
-                self.election.step_down();
-            }
-            return Ok(excluded);
+            tracing::warn!("cannot release the lease: {problem}");
         }
-        self.looks = false;
-        self.fence.open_until(until);
-        self.publish_holder(self.me.clone());
-        Ok(Turn::Leads)
-    }
-
-    /// Reads the rivals' Leases. Says so if the holder of one may lead, or if they cannot be read.
-    async fn excluded(&mut self) -> Option<Turn> {
-        let call_timeout = self.call_timeout();
-        let (is_rival, rivals) = self.rivals.as_mut()?;
-        let found = self.leases.others(|name| is_rival(name), call_timeout);
-        match found.await {
-            Ok(found) => rivals.observe(found, up()),
-            Err(problem) => return Some(Turn::Excluded(problem)),
-        }
-        let (lease, holder) = rivals.first(up())?;
-        let ours = self.leases.title();
-        Some(Turn::Excluded(format!(
-            "{holder} may lead by the lease {lease}, which excludes {ours}"
-        )))
-    }
-
-    /// The time limit of a call that starts now. A leader's call ends before its time to lead.
-    fn call_timeout(&self) -> Duration {
-        let left = self
-            .election
-            .leads_until()
-            .map(|until| until.saturating_sub(up()));
-        self.periods.call().min(left.unwrap_or(Duration::MAX))
     }
 
     fn publish_holder(&self, holder: String) {
@@ -402,48 +330,6 @@ impl Elector {
             *known = holder;
             is_new
         });
-    }
-
-    /// Releases the lease, so that another replica leads at once. If that fails, the others wait until the lease
-    /// expires.
-    async fn release(&mut self) {
-        for _ in 0..MAX_RELEASE_ATTEMPTS {
-            match self.try_to_release().await {
-                Ok(()) => return,
-                Err(Error::LostRace) => sleep(jittered(PAUSE_AFTER_RACE)).await,
-                Err(Error::Other(problem)) => {
-                    tracing::warn!("cannot release the lease: {problem}");
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn try_to_release(&mut self) -> Result<(), Error> {
-        let lease = match self.written.take() {
-            Some(lease) => Some(lease),
-            None => self.leases.get(self.call_timeout()).await?,
-        };
-        let Some(lease) = lease.filter(|lease| lease.record().holder == self.me) else {
-            return Ok(());
-        };
-        let claim = Claim {
-            holder: "",
-            seconds: 1,
-            transitions: lease.record().transitions,
-            is_new: true,
-            now: Timestamp::now(),
-        };
-        let call_timeout = self.call_timeout();
-        if !self.election.may_send(up()) {
-            return Ok(());
-        }
-        self.leases
-            .write(Some(&lease), &claim, call_timeout)
-            .await?;
-        tracing::info!(lease = self.name(), "released the lease");
-        self.publish_holder(String::new());
-        Ok(())
     }
 }
 
@@ -475,20 +361,10 @@ impl LeaseWatch {
     }
 }
 
-/// The pause plus up to a fifth, so that replicas do not act in lockstep.
-fn jittered(pause: Duration) -> Duration {
-    pause + pause * thousandths() / 5_000
-}
-
-/// Half the pause to one and a half. Rivals that claim their Leases at the same time all give up their claims: the next
-/// time, one of them has to be well before the others.
-fn scattered(pause: Duration) -> Duration {
-    pause / 2 + pause * thousandths() / 1_000
-}
-
-/// At random below a thousand.
-fn thousandths() -> u32 {
-    u32::try_from(random() % 1_000).unwrap_or_default()
+/// A pause of that length, at random.
+fn one_of(range: RangeInclusive<Duration>) -> Duration {
+    let thousandths = u32::try_from(random() % 1_001).unwrap_or_default();
+    *range.start() + (*range.end() - *range.start()) * thousandths / 1_000
 }
 
 /// A hasher's keys are random, and come from the system.

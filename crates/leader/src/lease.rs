@@ -14,6 +14,7 @@ use kube::core::{Request, request};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
+use super::candidate::{Claim, Error, Stored};
 use super::decision::Record;
 
 /// A Lease as it was read.
@@ -30,28 +31,8 @@ pub(super) struct Leases {
     manager: String,
 }
 
-/// Why a call failed.
-#[derive(Debug)]
-pub(super) enum Error {
-    /// Another client wrote the Lease first.
-    LostRace,
-    /// Any other error, as a message.
-    Other(String),
-}
-
-/// What is written.
-pub(super) struct Claim<'a> {
-    pub(super) holder: &'a str,
-    pub(super) seconds: u64,
-    pub(super) transitions: i64,
-    /// The holder is a new one.
-    pub(super) is_new: bool,
-    /// By the wall clock, for users to read.
-    pub(super) now: Timestamp,
-}
-
-impl Lease {
-    pub(super) fn record(&self) -> Record {
+impl Stored for Lease {
+    fn record(&self) -> Record {
         let spec = &self.0["spec"];
         Record {
             holder: spec["holderIdentity"]
@@ -66,7 +47,9 @@ impl Lease {
             mark: format!("{} {spec}", self.0["metadata"]["uid"]),
         }
     }
+}
 
+impl Lease {
     pub(super) fn version(&self) -> &str {
         self.0["metadata"]["resourceVersion"]
             .as_str()
@@ -86,8 +69,8 @@ impl Lease {
     }
 }
 
-/// The Lease with the claim in its spec.
-fn claimed(name: &str, lease: Option<&Lease>, claim: &Claim<'_>) -> Value {
+/// The Lease with the claim in its spec. `now` is by the wall clock, for users to read.
+fn claimed(name: &str, lease: Option<&Lease>, claim: &Claim, now: Timestamp) -> Value {
     let mut body = lease.map_or_else(
         || {
             json!({
@@ -101,9 +84,9 @@ fn claimed(name: &str, lease: Option<&Lease>, claim: &Claim<'_>) -> Value {
     if !body["spec"].is_object() {
         body["spec"] = json!({});
     }
-    let now = format!("{:.6}", claim.now);
+    let now = format!("{now:.6}");
     let spec = &mut body["spec"];
-    spec["holderIdentity"] = claim.holder.into();
+    spec["holderIdentity"] = claim.holder.clone().into();
     spec["leaseDurationSeconds"] = claim.seconds.into();
     spec["leaseTransitions"] = claim.transitions.min(i32::MAX.into()).into();
     if claim.is_new || !spec["acquireTime"].is_string() {
@@ -169,10 +152,11 @@ impl Leases {
     pub(super) async fn write(
         &self,
         lease: Option<&Lease>,
-        claim: &Claim<'_>,
+        claim: &Claim,
         timeout: Duration,
     ) -> Result<Lease, Error> {
-        let body = claimed(&self.name, lease, claim).to_string().into_bytes();
+        let body = claimed(&self.name, lease, claim, Timestamp::now());
+        let body = body.to_string().into_bytes();
         let request = Request::new(self.path());
         let params = PostParams {
             field_manager: Some(self.manager.clone()),
@@ -255,19 +239,20 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn claim(is_new: bool) -> Claim<'static> {
-        Claim {
-            holder: "me",
+    fn claimed(lease: Option<&Lease>, is_new: bool) -> Value {
+        let claim = Claim {
+            holder: "me".to_owned(),
             seconds: 15,
             transitions: 4,
             is_new,
-            now: Timestamp::new(1_800_000_000, 120_000).unwrap(),
-        }
+        };
+        let now = Timestamp::new(1_800_000_000, 120_000).unwrap();
+        super::claimed("the-lease", lease, &claim, now)
     }
 
     #[test]
     fn a_claim_is_what_client_go_writes_and_leaves_the_rest_alone() {
-        let made = claimed("the-lease", None, &claim(true));
+        let made = claimed(None, true);
         let now = "2027-01-15T08:00:00.000120Z";
         assert_eq!(
             made,
@@ -288,7 +273,7 @@ mod tests {
             "metadata": {"name": "the-lease", "resourceVersion": "7", "labels": {"a": "b"}},
             "spec": {"holderIdentity": "me", "acquireTime": "then", "strategy": "new"},
         }));
-        let renewed = claimed("the-lease", Some(&found), &claim(false));
+        let renewed = claimed(Some(&found), false);
         assert_eq!(renewed["metadata"], found.0["metadata"]);
         assert_eq!(renewed["spec"]["acquireTime"], "then");
         assert_eq!(renewed["spec"]["renewTime"], now);
@@ -309,10 +294,7 @@ mod tests {
             assert_eq!(record.holder, "");
             assert_eq!(record.seconds, None);
             assert!((0..=i64::from(i32::MAX)).contains(&record.transitions));
-            assert_eq!(
-                claimed("the-lease", Some(&lease), &claim(true))["spec"]["holderIdentity"],
-                "me"
-            );
+            assert_eq!(claimed(Some(&lease), true)["spec"]["holderIdentity"], "me");
         }
     }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod candidate;
 #[cfg(feature = "client")]
 mod client;
 mod decision;

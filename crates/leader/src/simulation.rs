@@ -8,20 +8,22 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fastrand::Rng;
 use simulated_apiserver::seeds::{cases, given_seed, length};
 
-use super::decision::{Decision, Election, Record};
+use super::candidate::{Candidate, Claim, Error, Step, Stored, Turn, after_race};
+use super::decision::Record;
 use super::periods::Periods;
-use super::rivals::Rivals;
 
 /// How long things go wrong, in milliseconds of the true time.
 const TROUBLE: u64 = 300_000;
 /// How long everything works after that.
 const PEACE: u64 = 60_000;
 
+const NONE: RangeInclusive<Duration> = Duration::ZERO..=Duration::ZERO;
 const PERIODS: Periods = periods(15_000, 10_000, 2_000);
 
 const fn periods(lease: u64, renew: u64, retry: u64) -> Periods {
@@ -36,63 +38,67 @@ const fn periods(lease: u64, renew: u64, retry: u64) -> Periods {
 const WELL: u64 = 50;
 /// How many leaders die or are terminated in one schedule with a healthy API server.
 const CHANGES: u32 = 12;
-/// How often a leader tries to release the lease.
-const MAX_RELEASE_ATTEMPTS: u32 = 3;
 
 /// The Lease in the API server, which rejects writes over any version but the latest.
 #[derive(Clone, Default)]
 struct Server {
-    stored: Option<(u64, Record)>,
-    version: u64,
+    stored: Option<Version>,
     writes: u64,
 }
 
+/// A version of the Lease.
+#[derive(Clone, Debug)]
+struct Version {
+    number: u64,
+    record: Record,
+}
+
+impl Stored for Version {
+    fn record(&self) -> Record {
+        self.record.clone()
+    }
+}
+
 impl Server {
-    fn store(&mut self, mut record: Record) {
-        self.version += 1;
+    fn store(&mut self, mut record: Record) -> Version {
         self.writes += 1;
         record.mark = format!("mark {}", self.writes);
-        self.stored = Some((self.version, record));
+        let number = self.writes;
+        self.stored.insert(Version { number, record }).clone()
     }
 
-    fn write(&mut self, over: Option<u64>, record: Record) -> Answer {
-        if self.stored.as_ref().map(|(version, _)| *version) != over {
-            return Answer::LostRace;
+    fn write(&mut self, over: Option<&Version>, claim: &Claim) -> Result<Version, Error> {
+        let number = |version: &Version| version.number;
+        if self.stored.as_ref().map(number) != over.map(number) {
+            return Err(Error::LostRace);
         }
-        self.store(record);
-        let (version, record) = self.stored.clone().unwrap();
-        Answer::Written(version, record)
+        let seconds = i64::try_from(claim.seconds).unwrap();
+        Ok(self.store(record(&claim.holder, seconds, claim.transitions)))
     }
 }
 
-#[derive(Clone)]
-enum Answer {
-    Found(Option<(u64, Record)>),
-    Written(u64, Record),
-    LostRace,
-    /// The other leases.
-    Others(BTreeMap<String, Record>),
-}
-
-#[derive(Clone)]
 enum Request {
     Get,
     Others,
-    Write { over: Option<u64>, record: Record },
+    Write { over: Option<Version>, claim: Claim },
 }
 
-#[derive(Clone)]
+enum Answer {
+    Found(Result<Option<Version>, Error>),
+    /// The other leases.
+    Others(Result<BTreeMap<String, Record>, String>),
+    Written(Result<Version, Error>),
+}
+
 enum What {
     /// A pause of a replica is over.
     Wake,
-    /// It sends the write that it decided on a moment ago.
-    Send { over: Option<u64>, record: Record },
+    /// It takes the step that it decided on a moment ago.
+    Take(Step<Version>),
     /// A request is at the API server.
     Arrive(usize, Request),
-    /// Its answer is at the replica.
+    /// Its answer is at the replica, or none came in time.
     Return { answer: Answer, sent: Duration },
-    /// No answer came in time.
-    GiveUpWaiting,
     /// The replica gets a termination signal.
     Terminate,
     /// The watch of a replica delivers that the lease was written.
@@ -101,33 +107,12 @@ enum What {
     Change,
 }
 
-/// Where a replica is that does not lead.
-#[derive(Clone)]
-enum Stage {
-    Waits,
-    /// It looks at the other leases before it writes its claim.
-    BeforeClaim {
-        over: Option<u64>,
-        record: Record,
-    },
-    /// It looks at them again after its claim was accepted; else it would lead until then.
-    AfterClaim {
-        until: Duration,
-    },
-    /// It releases the lease, since the holder of another one may lead.
-    Yields,
-}
-
 /// A process, and the clock of its machine.
 struct Replica {
     name: String,
     /// The lease for which it is a candidate.
     lease: usize,
-    stage: Stage,
-    /// It reads the other leases once its claim is accepted.
-    looks: bool,
-    election: Election,
-    rivals: Rivals,
+    candidate: Candidate<Version>,
     /// The replica's clock at the true time 0.
     offset: Duration,
     /// How fast its clock goes: near 1.
@@ -136,10 +121,7 @@ struct Replica {
     step: u64,
     /// When it was sent, by its own clock.
     sent: Duration,
-    known: Option<(u64, Record)>,
     leads_until: Option<Duration>,
-    ending: bool,
-    release_attempts: u32,
     /// It waits until its pause ends, or the watch delivers.
     pausing: bool,
     /// How many changes the watch delivered while it did something else.
@@ -151,6 +133,11 @@ struct Replica {
 impl Replica {
     fn clock(&self, now: u64) -> Duration {
         self.offset + Duration::from_millis(now).mul_f64(self.rate)
+    }
+
+    /// How long that takes in milliseconds of the true time, rounded up.
+    fn true_time(&self, duration: Duration) -> u64 {
+        milliseconds(duration.div_f64(self.rate)) + u64::from(!duration.is_zero())
     }
 
     fn leads(&self, now: u64) -> bool {
@@ -256,20 +243,17 @@ impl World {
         let offset = Duration::from_secs(self.random.u64(0..10_000_000));
         // NTP bounds the drift of a clock to 1 in 2,000.
         let drift = if self.healthy { 0.0005 } else { 0.02 };
+        let rate = 1.0 - drift + self.random.f64() * 2.0 * drift;
+        let lease = self.random.usize(0..self.servers.len());
+        let has_rivals = self.servers.len() > 1;
         self.replicas.push(Replica {
-            lease: self.random.usize(0..self.servers.len()),
-            stage: Stage::Waits,
-            looks: false,
-            rivals: Rivals::new(self.periods),
-            election: Election::new(name.clone(), self.periods),
+            lease,
+            candidate: Candidate::new(name.clone(), lease.to_string(), self.periods, has_rivals),
             offset,
-            rate: 1.0 - drift + self.random.f64() * 2.0 * drift,
+            rate,
             step: 0,
             sent: Duration::ZERO,
-            known: None,
             leads_until: None,
-            ending: false,
-            release_attempts: 0,
             pausing: false,
             rings: 0,
             stopped_until: 0,
@@ -313,12 +297,6 @@ impl World {
     /// Whether a message is lost.
     fn loses(&mut self, now: u64) -> bool {
         !self.is_healthy(now) && self.random.u32(0..30) == 0
-    }
-
-    /// A pause, up to a fifth longer.
-    fn jittered(&mut self, pause: Duration) -> u64 {
-        let pause = milliseconds(pause);
-        pause + self.random.u64(0..=pause / 5)
     }
 
     fn is_over(&mut self, now: u64) -> bool {
@@ -370,25 +348,24 @@ impl World {
 
     fn serve(&mut self, now: u64, name: &str, step: u64, lease: usize, request: Request) {
         let answer = match request {
-            Request::Get => Answer::Found(self.servers[lease].stored.clone()),
+            Request::Get => Answer::Found(Ok(self.servers[lease].stored.clone())),
             Request::Others => {
                 let others = self.servers.iter().enumerate().filter(|(i, _)| *i != lease);
                 let others = others.filter_map(|(i, server)| {
-                    let (_, record) = server.stored.clone()?;
-                    Some((i.to_string(), record))
+                    let version = server.stored.clone()?;
+                    Some((i.to_string(), version.record))
                 });
-                Answer::Others(others.collect())
+                Answer::Others(Ok(others.collect()))
             }
-            Request::Write { over, record } => {
-                let holder = record.holder.clone();
-                let answer = self.servers[lease].write(over, record);
-                let done = matches!(answer, Answer::Written(..));
+            Request::Write { over, claim } => {
+                let written = self.servers[lease].write(over.as_ref(), &claim);
+                let (holder, done) = (claim.holder, written.is_ok());
                 let text = format!("{name} writes holder {holder:?} of lease {lease}: {done}");
                 self.note(now, &text);
                 if done {
                     self.ring(now, lease);
                 }
-                answer
+                Answer::Written(written)
             }
         };
         let lost = self.loses(now);
@@ -413,28 +390,39 @@ impl World {
 
     fn send(&mut self, now: u64, index: usize, request: Request) {
         let (at, lost) = (now + self.delay(now), self.loses(now));
+        let silence = || "no answer".to_owned();
+        let answer = match request {
+            Request::Get => Answer::Found(Err(Error::Other(silence()))),
+            Request::Others => Answer::Others(Err(silence())),
+            Request::Write { .. } => Answer::Written(Err(Error::Other(silence()))),
+        };
         let replica = &mut self.replicas[index];
-        replica.step += 1;
-        replica.sent = replica.clock(now);
+        let sent = replica.clock(now);
+        replica.sent = sent;
+        let timeout = replica.true_time(replica.candidate.call_timeout(sent));
         let (name, step, lease) = (replica.name.clone(), replica.step, replica.lease);
         if !lost {
             self.plan(at, &name, step, What::Arrive(lease, request));
         }
-        let timeout = now + milliseconds(self.periods.call());
-        self.plan(timeout, &name, step, What::GiveUpWaiting);
+        self.plan(now + timeout, &name, step, What::Return { answer, sent });
     }
 
-    fn pause(&mut self, now: u64, index: usize, pause: u64) {
-        let replica = &mut self.replicas[index];
-        replica.step += 1;
-        // A replica that leads or ends has no watch.
-        let waits = replica.leads_until.is_none() && !replica.ending;
-        let rung = waits && replica.rings > 0;
-        replica.rings -= u32::from(rung);
-        replica.pausing = waits && !rung;
+    fn pause(&mut self, now: u64, index: usize, pause: RangeInclusive<Duration>, then: What) {
+        let replica = &self.replicas[index];
+        let [least, most] = [pause.start(), pause.end()].map(|pause| replica.true_time(*pause));
         let (name, step) = (replica.name.clone(), replica.step);
-        let pause = if rung { 0 } else { pause };
-        self.plan(now + pause, &name, step, What::Wake);
+        let at = now + self.random.u64(least..=most);
+        self.plan(at, &name, step, then);
+    }
+
+    /// Pauses until the watch delivers a change.
+    fn watch(&mut self, now: u64, index: usize, pause: RangeInclusive<Duration>) {
+        let replica = &mut self.replicas[index];
+        let rung = replica.rings > 0;
+        replica.rings -= u32::from(rung);
+        replica.pausing = !rung;
+        let pause = if rung { NONE } else { pause };
+        self.pause(now, index, pause, What::Wake);
     }
 
     /// The replica has lost the lease: it stands for election again, or its process does not survive that.
@@ -443,11 +431,11 @@ impl World {
             return self.end(now, index, reason);
         }
         let replica = &mut self.replicas[index];
-        replica.election.step_down();
+        replica.candidate.step_down();
         replica.leads_until = None;
         let text = format!("{} steps down: {reason}", replica.name);
         self.note(now, &text);
-        self.pause(now, index, 0);
+        self.pause(now, index, NONE, What::Wake);
     }
 
     /// The replica ends, and another process takes its place.
@@ -463,145 +451,65 @@ impl World {
             What::Ring => return self.rung(now, index),
             _ => {}
         }
-        if step != self.replicas[index].step {
+        let replica = &mut self.replicas[index];
+        if step != replica.step {
             return;
         }
-        match what {
-            What::Wake => {
-                let replica = &mut self.replicas[index];
-                replica.pausing = false;
-                match replica.known.take() {
-                    Some(known) => self.act(now, index, Some(known)),
-                    None => self.send(now, index, Request::Get),
-                }
-            }
+        replica.step += 1;
+        replica.pausing = false;
+        let clock = replica.clock(now);
+        let candidate = &mut replica.candidate;
+        let next = match what {
+            What::Wake => candidate.begin(clock),
+            What::Take(Step::Write { .. }) if !candidate.may_send(clock) => candidate.too_late(),
+            What::Take(step) => return self.take(now, index, step),
             What::Return { answer, sent } => match answer {
-                answer if self.replicas[index].ending => self.release(now, index, answer),
-                _ if matches!(self.replicas[index].stage, Stage::Yields) => self.stand(now, index),
-                Answer::Others(others) => self.look(now, index, others),
-                Answer::Found(found) => {
-                    let replica = &mut self.replicas[index];
-                    let clock = replica.clock(now);
-                    let record = found.as_ref().map(|(_, record)| record);
-                    replica.election.observe(record, clock);
-                    self.act(now, index, found);
-                }
-                Answer::Written(version, record) => {
-                    let replica = &mut self.replicas[index];
-                    let until = replica.election.won(&record, sent, replica.clock(now));
-                    replica.known = Some((version, record));
-                    if replica.looks && self.servers.len() > 1 {
-                        replica.stage = Stage::AfterClaim { until };
-                        return self.send(now, index, Request::Others);
-                    }
-                    self.lead(now, index, until);
-                }
-                Answer::LostRace => {
-                    let pause = self.jittered(Duration::from_millis(50));
-                    self.pause(now, index, pause);
-                }
+                Answer::Found(found) => candidate.read(found, clock),
+                Answer::Others(others) => candidate.looked(others, clock),
+                Answer::Written(written) => candidate.wrote(written, sent, clock),
             },
-            What::GiveUpWaiting if self.replicas[index].ending => {
-                self.end(now, index, "could not release the lease");
-            }
-            What::GiveUpWaiting => match self.replicas[index].stage {
-                Stage::AfterClaim { .. } => self.give_way(now, index),
-                Stage::Yields => self.stand(now, index),
-                _ => {
-                    let pause = self.jittered(self.periods.retry_period);
-                    self.pause(now, index, pause);
-                }
-            },
-            What::Send { over, record } => {
-                let replica = &mut self.replicas[index];
-                if replica.election.may_send(replica.clock(now)) {
-                    self.send(now, index, Request::Write { over, record });
-                } else {
-                    self.lose(now, index, "late");
-                }
-            }
-            What::Arrive(..) | What::Terminate | What::Ring | What::Change => {}
+            What::Arrive(..) | What::Terminate | What::Ring | What::Change => return,
+        };
+        self.pause(now, index, NONE, What::Take(next));
+    }
+
+    fn take(&mut self, now: u64, index: usize, step: Step<Version>) {
+        match step {
+            Step::Read => self.send(now, index, Request::Get),
+            Step::ReadAgain => self.pause(now, index, after_race(), What::Take(Step::Read)),
+            Step::Look => self.send(now, index, Request::Others),
+            Step::Write { over, claim } => self.send(now, index, Request::Write { over, claim }),
+            Step::End(turn) => self.turn(now, index, &turn),
         }
     }
 
-    fn lead(&mut self, now: u64, index: usize, until: Duration) {
+    fn turn(&mut self, now: u64, index: usize, turn: &Turn) {
         let replica = &mut self.replicas[index];
-        replica.stage = Stage::Waits;
-        let before = replica.leads_until.replace(until);
+        let pause = replica.candidate.pause(turn, replica.clock(now));
+        match (turn, replica.leads_until.is_some()) {
+            (Turn::Leads, _) => {
+                self.lead(now, index);
+                self.pause(now, index, pause, What::Wake);
+            }
+            (Turn::Ended, _) => self.end(now, index, "released the lease"),
+            (Turn::Lost(loss), true) => self.lose(now, index, &format!("{loss:?}")),
+            (Turn::Excluded(_), true) => self.lose(now, index, "excluded"),
+            // Its own lease has no news of the rival.
+            (Turn::Excluded(_), false) | (_, true) => self.pause(now, index, pause, What::Wake),
+            (_, false) => self.watch(now, index, pause),
+        }
+    }
+
+    fn lead(&mut self, now: u64, index: usize) {
+        let replica = &mut self.replicas[index];
+        let until = replica.candidate.leads_until();
+        let before = std::mem::replace(&mut replica.leads_until, until);
         replica.rings = 0;
         if before.is_none() {
             self.terms += 1;
             self.fill(now);
         }
         self.check(now);
-        self.pause(now, index, milliseconds(self.periods.retry_period));
-    }
-
-    /// It has read the other leases.
-    fn look(&mut self, now: u64, index: usize, others: BTreeMap<String, Record>) {
-        let replica = &mut self.replicas[index];
-        let clock = replica.clock(now);
-        replica.rivals.observe(others, clock);
-        let is_excluded = replica.rivals.first(clock).is_some();
-        let stage = std::mem::replace(&mut replica.stage, Stage::Waits);
-        match stage {
-            Stage::BeforeClaim { .. } if is_excluded => self.scatter(now, index),
-            Stage::BeforeClaim { over, record } => {
-                let (name, step) = (replica.name.clone(), replica.step);
-                self.plan(now, &name, step, What::Send { over, record });
-            }
-            Stage::AfterClaim { until } if !is_excluded && clock < until => {
-                replica.looks = false;
-                self.lead(now, index, until);
-            }
-            _ => self.give_way(now, index),
-        }
-    }
-
-    /// The holder of another lease may lead. Before it led, it releases its own.
-    fn give_way(&mut self, now: u64, index: usize) {
-        let replica = &mut self.replicas[index];
-        if replica.leads_until.is_some() {
-            replica.stage = Stage::Waits;
-            replica.known = None;
-            return self.lose(now, index, "excluded");
-        }
-        replica.stage = Stage::Yields;
-        match replica.known.take() {
-            Some((version, record)) => self.send_empty(now, index, version, record),
-            None => self.stand(now, index),
-        }
-    }
-
-    /// It stands for election again, whether or not it released the lease.
-    fn stand(&mut self, now: u64, index: usize) {
-        let replica = &mut self.replicas[index];
-        replica.stage = Stage::Waits;
-        replica.known = None;
-        replica.release_attempts = 0;
-        replica.election.step_down();
-        self.scatter(now, index);
-    }
-
-    /// It waits for a rival, of which its own lease has no news.
-    fn scatter(&mut self, now: u64, index: usize) {
-        let retry = milliseconds(self.periods.retry_period);
-        let pause = self.random.u64(retry / 2..retry * 3 / 2);
-        let replica = &mut self.replicas[index];
-        replica.step += 1;
-        replica.pausing = false;
-        let (name, step) = (replica.name.clone(), replica.step);
-        self.plan(now + pause, &name, step, What::Wake);
-    }
-
-    fn wait(&mut self, now: u64, index: usize, until: Duration) {
-        let replica = &self.replicas[index];
-        let left = until
-            .saturating_sub(replica.clock(now))
-            .div_f64(replica.rate);
-        let retry = self.jittered(self.periods.retry_period);
-        let pause = (milliseconds(left) + 1).min(retry);
-        self.pause(now, index, pause);
     }
 
     /// A change that the watch delivers ends the pause of a waiting replica.
@@ -616,31 +524,6 @@ impl World {
         }
     }
 
-    fn act(&mut self, now: u64, index: usize, found: Option<(u64, Record)>) {
-        let replica = &self.replicas[index];
-        let clock = replica.clock(now);
-        let record_found = found.as_ref().map(|(_, record)| record);
-        let (transitions, is_new) = match replica.election.decide(record_found, clock) {
-            Decision::Wait { until } => return self.wait(now, index, until),
-            Decision::Lost(loss) => return self.lose(now, index, &format!("{loss:?}")),
-            Decision::Acquire { transitions } => (transitions, true),
-            Decision::Renew { transitions } => (transitions, false),
-        };
-        let replica = &self.replicas[index];
-        let seconds = i64::try_from(self.periods.lease_seconds()).unwrap();
-        let looks = is_new || record_found.is_none_or(|record| record.holder != replica.name);
-        let record = record(&replica.name, seconds, transitions);
-        let over = found.map(|(version, _)| version);
-        self.replicas[index].looks |= looks;
-        if is_new && self.servers.len() > 1 {
-            self.replicas[index].stage = Stage::BeforeClaim { over, record };
-            return self.send(now, index, Request::Others);
-        }
-        let replica = &self.replicas[index];
-        let (name, step) = (replica.name.clone(), replica.step);
-        self.plan(now, &name, step, What::Send { over, record });
-    }
-
     /// A leader ends its work and releases the lease. Any other replica ends at once.
     fn terminate(&mut self, now: u64, index: usize) {
         if !self.replicas[index].leads(now) {
@@ -648,41 +531,9 @@ impl World {
         }
         let replica = &mut self.replicas[index];
         replica.leads_until = None;
-        replica.ending = true;
-        match replica.known.take() {
-            Some((version, record)) => self.send_empty(now, index, version, record),
-            // A renewal is in flight and may still arrive.
-            None => self.send(now, index, Request::Get),
-        }
-    }
-
-    fn release(&mut self, now: u64, index: usize, answer: Answer) {
-        let replica = &mut self.replicas[index];
-        match answer {
-            Answer::Found(Some((version, record))) if record.holder == replica.name => {
-                self.send_empty(now, index, version, record);
-            }
-            Answer::LostRace if replica.release_attempts < MAX_RELEASE_ATTEMPTS => {
-                let pause = self.jittered(Duration::from_millis(50));
-                self.pause(now, index, pause);
-            }
-            _ => self.end(now, index, "released the lease"),
-        }
-    }
-
-    fn send_empty(&mut self, now: u64, index: usize, version: u64, mut record: Record) {
-        let replica = &mut self.replicas[index];
-        replica.release_attempts += 1;
-        if !replica.election.may_send(replica.clock(now)) {
-            if matches!(replica.stage, Stage::Yields) {
-                return self.stand(now, index);
-            }
-            return self.end(now, index, "too late to release the lease");
-        }
-        record.holder = String::new();
-        record.seconds = Some(1);
-        let over = Some(version);
-        self.send(now, index, Request::Write { over, record });
+        replica.step += 1;
+        let release = replica.candidate.release();
+        self.pause(now, index, NONE, What::Take(release));
     }
 
     fn plan_change(&mut self, now: u64) {
@@ -759,14 +610,15 @@ impl World {
     /// A user edits the lease. A replica that finds a deleted or shortened lease cannot know the earlier one.
     fn edit(&mut self, now: u64) {
         let lease = self.random.usize(0..self.servers.len());
-        let Some((_, mut record)) = self.servers[lease].stored.clone() else {
+        let Some(Version { mut record, .. }) = self.servers[lease].stored.clone() else {
             return;
         };
         let known = |replica: &Replica| {
             if replica.lease != lease {
-                return replica.rivals.has_seen(&lease.to_string(), &record.mark);
+                let rivals = replica.candidate.rivals();
+                return rivals.is_some_and(|all| all.has_seen(&lease.to_string(), &record.mark));
             }
-            replica.leads(now) || replica.election.has_seen(&record.mark)
+            replica.leads(now) || replica.candidate.election().has_seen(&record.mark)
         };
         let everybody_knows = self.replicas.iter().all(known);
         let kind = self.random.u32(0..6);
