@@ -88,6 +88,9 @@ func (defaulter) Default(_ context.Context, set *v1beta1.MyDaemonSet) error {
 		fill(&rolling.AutoPause, v1beta1.AutoPause{})
 		fill(&rolling.AutoPause.Enabled, true)
 		fill(&rolling.AutoPause.WindowSeconds, 600)
+		if rolling.OnFailure == "" {
+			rolling.OnFailure = "Pause"
+		}
 	}
 	return nil
 }

@@ -63,6 +63,8 @@ struct RollingUpdate {
     paused: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     auto_pause: Option<AutoPause>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_failure: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -149,6 +151,7 @@ fn set_defaults(spec: &mut MyDaemonSetSpec) {
         let auto_pause = rolling.auto_pause.get_or_insert_default();
         auto_pause.enabled.get_or_insert(true);
         auto_pause.window_seconds.get_or_insert(600);
+        rolling.on_failure.get_or_insert_with(|| "Pause".to_owned());
     }
 }
 

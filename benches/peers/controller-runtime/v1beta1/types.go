@@ -40,6 +40,7 @@ type RollingUpdate struct {
 	Partition      *int32              `json:"partition,omitempty"`
 	Paused         *bool               `json:"paused,omitempty"`
 	AutoPause      *AutoPause          `json:"autoPause,omitempty"`
+	OnFailure      string              `json:"onFailure,omitempty"`
 }
 
 type AutoPause struct {
