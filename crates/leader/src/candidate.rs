@@ -44,7 +44,7 @@ pub(super) enum Error {
 pub(super) enum Step<L> {
     /// Read the Lease; then [`Candidate::read`].
     Read,
-    /// The same after a pause in [`after_race`].
+    /// Pause for [`after_race`], then read the Lease.
     ReadAgain,
     /// Read the rivals' Leases; then [`Candidate::looked`].
     Look,
@@ -58,7 +58,9 @@ pub(super) enum Step<L> {
 /// The result of an attempt to acquire, renew or release the lease.
 #[derive(Debug)]
 pub(super) enum Turn {
-    Leads,
+    Leads {
+        until: Duration,
+    },
     Wait {
         until: Duration,
     },
@@ -82,7 +84,7 @@ enum Stage<L> {
     /// To lead.
     Claims { is_new: bool },
     /// To lead, unless a rival may.
-    MayLead { is_new: bool },
+    MayLead { until: Duration, is_new: bool },
     /// To release the lease. `then` is what ends with that.
     Releases { attempts: usize, then: Turn },
 }
@@ -98,7 +100,7 @@ pub(super) struct Candidate<L> {
     /// None: no other Lease excludes this one.
     rivals: Option<Rivals>,
     /// It has to read the rivals' Leases once its claim is accepted.
-    looks: bool,
+    must_look: bool,
     /// The Lease as this replica wrote it last, to be renewed without a read.
     written: Option<L>,
     stage: Stage<L>,
@@ -109,7 +111,7 @@ impl<L: Stored> Candidate<L> {
         Self {
             election: Election::new(me.clone(), periods),
             rivals: has_rivals.then(|| Rivals::new(periods)),
-            looks: false,
+            must_look: false,
             written: None,
             stage: Stage::Decides,
             me,
@@ -136,7 +138,7 @@ impl<L: Stored> Candidate<L> {
         self.release_then(Turn::Ended)
     }
 
-    /// Becomes a replica that waits to lead, which knows of the election what it knew.
+    /// Waits to lead again. It keeps what it knows of the Leases.
     pub(super) fn step_down(&mut self) {
         self.election.step_down();
         self.written = None;
@@ -146,8 +148,8 @@ impl<L: Stored> Candidate<L> {
     pub(super) fn read(&mut self, found: Result<Option<L>, Error>, now: Duration) -> Step<L> {
         if self.is_releasing() {
             return match found {
-                Ok(Some(lease)) => self.empty(lease),
-                Ok(None) | Err(_) => self.released(),
+                Ok(Some(lease)) => self.write_release(lease),
+                Ok(None) | Err(_) => self.end_release(),
             };
         }
         match found {
@@ -177,7 +179,7 @@ impl<L: Stored> Candidate<L> {
             Decision::Renew { transitions } => (transitions, false),
         };
         // A leader that finds no claim of its own does not know who has read which. The answer to its next one may be lost.
-        self.looks |= is_new || record.is_none_or(|record| record.holder != self.me);
+        self.must_look |= is_new || record.is_none_or(|record| record.holder != self.me);
         let claim = Claim {
             holder: self.me.clone(),
             seconds: self.periods.lease_seconds(),
@@ -207,11 +209,17 @@ impl<L: Stored> Candidate<L> {
         match (std::mem::replace(&mut self.stage, Stage::Decides), excluded) {
             (Stage::Waits { until }, _) => Step::End(Turn::Wait { until }),
             (Stage::MayClaim { over, claim }, None) => self.claim(over, claim),
-            (Stage::MayLead { .. }, None) => self.lead(),
+            (Stage::MayLead { until, .. }, None) => self.lead(until),
             // Its claim would keep the rivals waiting.
-            (Stage::MayLead { is_new: true }, Some(by)) => self.release_then(Turn::Excluded(by)),
+            (Stage::MayLead { is_new: true, .. }, Some(by)) => {
+                self.release_then(Turn::Excluded(by))
+            }
             // A leader keeps its claim: calls of its work may be in flight until it is over.
-            (_, by) => Step::End(Turn::Excluded(by.unwrap_or_default())),
+            (Stage::MayLead { .. } | Stage::MayClaim { .. }, Some(by)) => {
+                Step::End(Turn::Excluded(by))
+            }
+            // It did not ask.
+            (Stage::Decides | Stage::Claims { .. } | Stage::Releases { .. }, _) => Step::Read,
         }
     }
 
@@ -241,7 +249,7 @@ impl<L: Stored> Candidate<L> {
     /// The write was not sent.
     pub(super) fn too_late(&mut self) -> Step<L> {
         if self.is_releasing() {
-            return self.released();
+            return self.end_release();
         }
         Step::End(Turn::Lost(Loss::Late))
     }
@@ -259,45 +267,46 @@ impl<L: Stored> Candidate<L> {
                 return if lost_race && *attempts < MAX_RELEASE_ATTEMPTS {
                     Step::ReadAgain
                 } else {
-                    self.released()
+                    self.end_release()
                 };
             }
             Stage::Claims { is_new } => *is_new,
-            _ => false,
+            // It did not write.
+            _ => return Step::Read,
         };
         let written = match written {
             Ok(written) => written,
             Err(error) => return Step::End(Turn::Failed(error)),
         };
-        self.election.won(&written.record(), sent, now);
+        let until = self.election.won(&written.record(), sent, now);
         self.written = Some(written);
         // A rival may have written its Lease at the same time. From here on, each rival reads this claim.
-        if self.looks && self.rivals.is_some() {
-            self.stage = Stage::MayLead { is_new };
+        if self.must_look && self.rivals.is_some() {
+            self.stage = Stage::MayLead { until, is_new };
             return Step::Look;
         }
-        self.lead()
+        self.lead(until)
     }
 
-    fn lead(&mut self) -> Step<L> {
-        self.looks = false;
-        Step::End(Turn::Leads)
+    fn lead(&mut self, until: Duration) -> Step<L> {
+        self.must_look = false;
+        Step::End(Turn::Leads { until })
     }
 
     fn release_then(&mut self, then: Turn) -> Step<L> {
         self.stage = Stage::Releases { attempts: 0, then };
         match self.written.take() {
-            Some(written) => self.empty(written),
+            Some(written) => self.write_release(written),
             None => Step::Read,
         }
     }
 
     /// Writes that no replica holds the lease, if this one does.
-    fn empty(&mut self, lease: L) -> Step<L> {
+    fn write_release(&mut self, lease: L) -> Step<L> {
         let record = lease.record();
         match &mut self.stage {
             Stage::Releases { attempts, .. } if record.holder == self.me => *attempts += 1,
-            _ => return self.released(),
+            _ => return self.end_release(),
         }
         Step::Write {
             over: Some(lease),
@@ -310,8 +319,8 @@ impl<L: Stored> Candidate<L> {
         }
     }
 
-    /// The lease was released, or cannot be.
-    fn released(&mut self) -> Step<L> {
+    /// The lease was released, or could not be.
+    fn end_release(&mut self) -> Step<L> {
         self.step_down();
         match std::mem::replace(&mut self.stage, Stage::Decides) {
             Stage::Releases { then, .. } => Step::End(then),
@@ -328,13 +337,9 @@ impl<L: Stored> Candidate<L> {
         self.written.as_ref()
     }
 
-    /// The time until which it leads, if it does or did.
-    pub(super) fn leads_until(&self) -> Option<Duration> {
-        self.election.leads_until()
-    }
-
+    /// The time left to lead, or to be allowed to; None: it does not lead.
     fn left(&self, now: Duration) -> Option<Duration> {
-        let until = self.leads_until()?;
+        let until = self.election.leads_until()?;
         Some(until.saturating_sub(now))
     }
 
@@ -348,7 +353,8 @@ impl<L: Stored> Candidate<L> {
     pub(super) fn pause(&self, turn: &Turn, now: Duration) -> RangeInclusive<Duration> {
         let retry = self.periods.retry_period;
         let pause = match turn {
-            Turn::Leads => retry..=retry,
+            Turn::Leads { .. } => retry..=retry,
+            Turn::Failed(Error::Other(_)) if self.left(now).is_some() => retry..=retry,
             // Rivals that claim their Leases at the same time all give up their claims: the next time, one of them has
             // to be well before the others.
             Turn::Excluded(_) => retry / 2..=retry * 3 / 2,
@@ -356,8 +362,9 @@ impl<L: Stored> Candidate<L> {
             Turn::Wait { .. } | Turn::Failed(Error::Other(_)) | Turn::Ended => jittered(retry),
         };
         let most = match turn {
-            Turn::Wait { until } => until.saturating_sub(now),
-            _ => self.left(now).unwrap_or(Duration::MAX),
+            Turn::Leads { until } | Turn::Wait { until } => until.saturating_sub(now),
+            Turn::Failed(_) => self.left(now).unwrap_or(Duration::MAX),
+            Turn::Excluded(_) | Turn::Lost(_) | Turn::Ended => Duration::MAX,
         };
         *pause.start().min(&most)..=*pause.end().min(&most)
     }
@@ -413,7 +420,7 @@ mod tests {
             Step::Look => "look",
             Step::Write { claim, .. } if claim.holder.is_empty() => "release",
             Step::Write { .. } => "claim",
-            Step::End(Turn::Leads) => "lead",
+            Step::End(Turn::Leads { .. }) => "lead",
             Step::End(_) => "end",
         }
     }
@@ -470,6 +477,6 @@ mod tests {
         assert_eq!(name(&step), "release");
         let over = me.wrote(Err(Error::LostRace), NOW, NOW);
         assert!(matches!(over, Step::End(Turn::Excluded(by)) if by.starts_with("other may lead")));
-        assert_eq!(me.leads_until(), None);
+        assert_eq!(me.election().leads_until(), None);
     }
 }

@@ -150,9 +150,7 @@ impl Elector {
     ) -> Option<W::Output> {
         loop {
             tracing::info!(identity = self.me, lease = self.name(), "waiting to lead");
-            if !self.acquire(resign).await {
-                return None;
-            }
+            let until = self.acquire(resign).await?;
             tracing::info!(identity = self.me, lease = self.name(), "leading");
             let lease = self.candidate.written();
             let term = Term {
@@ -166,7 +164,7 @@ impl Elector {
                 let work = work(term);
                 tokio::select! {
                     biased;
-                    loss = self.renew() => Err(loss),
+                    loss = self.renew(until) => Err(loss),
                     ended = work => Ok(ended),
                 }
             };
@@ -213,15 +211,15 @@ impl Elector {
         }
     }
 
-    /// Waits until this replica leads, and returns true, or until `resign` is cancelled, and returns false.
-    async fn acquire(&mut self, resign: &CancellationToken) -> bool {
+    /// Waits until this replica leads, and returns until when, or until `resign` is cancelled.
+    async fn acquire(&mut self, resign: &CancellationToken) -> Option<Duration> {
         while !resign.is_cancelled() {
             // A request is never cancelled: the API server may have received it.
             let turn = self.attempt().await;
-            if matches!(turn, Turn::Leads) {
+            if let Turn::Leads { until } = turn {
                 // A leader does not watch the Lease.
                 self.lease_watch = LeaseWatch::default();
-                return true;
+                return Some(until);
             }
             // Its own Lease has no news of the rival, but of the claim that this replica gave up.
             let is_excluded = matches!(turn, Turn::Excluded(_));
@@ -231,34 +229,32 @@ impl Elector {
                 () = resign.cancelled() => {}
             }
         }
-        false
+        None
     }
 
-    /// Renews the lease until it is lost.
-    async fn renew(&mut self) -> Loss {
-        let mut pause = self.candidate.pause(&Turn::Leads, up());
+    /// Renews the lease, which lasts until then, until it is lost.
+    async fn renew(&mut self, until: Duration) -> Loss {
+        let mut turn = Turn::Leads { until };
         loop {
-            sleep(one_of(pause)).await;
-            let turn = self.attempt().await;
-            pause = self.candidate.pause(&turn, up());
-            match turn {
+            sleep(one_of(self.candidate.pause(&turn, up()))).await;
+            turn = match self.attempt().await {
                 Turn::Lost(loss) => return loss,
                 Turn::Excluded(_) => return Loss::Excluded,
-                _ => {}
-            }
+                turn => turn,
+            };
         }
     }
 
-    /// Reads the Lease, decides, and writes it if necessary, once.
+    /// Reads the Lease, decides, and writes it if necessary, once. Opens the fence if this replica leads, and reports a
+    /// problem or its end.
     async fn attempt(&mut self) -> Turn {
         let begin = self.candidate.begin(up());
         let turn = self.take(begin).await;
         match &turn {
-            Turn::Leads => {
-                self.report(None);
-                self.fence
-                    .open_until(self.candidate.leads_until().unwrap_or_default());
+            Turn::Leads { until } => {
+                self.fence.open_until(*until);
                 self.publish_holder(self.me.clone());
+                self.report(None);
             }
             Turn::Wait { .. } => self.report(None),
             Turn::Excluded(problem) | Turn::Failed(Error::Other(problem)) => {
@@ -276,14 +272,16 @@ impl Elector {
             step = match step {
                 Step::Read => {
                     let found = self.leases.get(call_timeout).await;
-                    if let Ok(found) = &found {
+                    if let Ok(found) = &found
+                        && !self.candidate.is_releasing()
+                    {
                         let found = found.as_ref();
                         self.lease_watch.since = found.map(|lease| lease.version().to_owned());
                         self.publish_holder(
                             found.map(|lease| lease.record().holder).unwrap_or_default(),
                         );
                     }
-                    self.warn_of_release(&found);
+                    self.warn_if_not_released(&found);
                     self.candidate.read(found, up())
                 }
                 Step::ReadAgain => {
@@ -300,11 +298,11 @@ impl Elector {
                     if self.candidate.may_send(sent) {
                         let written = self.leases.write(over.as_ref(), &claim, call_timeout);
                         let written = written.await;
-                        if claim.holder.is_empty() && written.is_ok() {
+                        if self.candidate.is_releasing() && written.is_ok() {
                             tracing::info!(lease = self.name(), "released the lease");
                             self.publish_holder(String::new());
                         }
-                        self.warn_of_release(&written);
+                        self.warn_if_not_released(&written);
                         self.candidate.wrote(written, sent, up())
                     } else {
                         self.candidate.too_late()
@@ -316,7 +314,7 @@ impl Elector {
     }
 
     /// Warns if a call failed that was to release the lease.
-    fn warn_of_release<T>(&self, result: &Result<T, Error>) {
+    fn warn_if_not_released<T>(&self, result: &Result<T, Error>) {
         if let Err(Error::Other(problem)) = result
             && self.candidate.is_releasing()
         {
@@ -361,10 +359,10 @@ impl LeaseWatch {
     }
 }
 
-/// A pause of that length, at random.
+/// A pause in that range, at random.
 fn one_of(range: RangeInclusive<Duration>) -> Duration {
     let thousandths = u32::try_from(random() % 1_001).unwrap_or_default();
-    *range.start() + (*range.end() - *range.start()) * thousandths / 1_000
+    *range.start() + range.end().saturating_sub(*range.start()) * thousandths / 1_000
 }
 
 /// A hasher's keys are random, and come from the system.
@@ -521,11 +519,9 @@ mod tests {
             ..Settings::new(server.client("me"), "default", "example")
         });
         let resign = CancellationToken::new();
-        let lead = elector.unwrap().lead(&resign, async |term| {
-            // Longer than until the first renewal.
-            sleep(Duration::from_millis(300)).await;
-            (term.fence.is_open(), term)
-        });
+        let lead = elector
+            .unwrap()
+            .lead(&resign, async |term| (term.fence.is_open(), term));
         let (was_open, term) = lead.await.unwrap();
         assert!(was_open && !term.fence.is_open());
         assert_eq!(term.identity, "me");

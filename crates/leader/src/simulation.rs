@@ -23,7 +23,7 @@ const TROUBLE: u64 = 300_000;
 /// How long everything works after that.
 const PEACE: u64 = 60_000;
 
-const NONE: RangeInclusive<Duration> = Duration::ZERO..=Duration::ZERO;
+const NO_PAUSE: RangeInclusive<Duration> = Duration::ZERO..=Duration::ZERO;
 const PERIODS: Periods = periods(15_000, 10_000, 2_000);
 
 const fn periods(lease: u64, renew: u64, retry: u64) -> Periods {
@@ -339,7 +339,9 @@ impl World {
             };
             let stopped_until = self.replicas[index].stopped_until;
             if now < stopped_until {
-                self.plan(stopped_until, &name, step, what);
+                // Of what comes meanwhile, anything may be noticed first.
+                let at = stopped_until + self.random.u64(0..=1);
+                self.plan(at, &name, step, what);
                 continue;
             }
             self.advance(now, index, step, what);
@@ -415,13 +417,13 @@ impl World {
         self.plan(at, &name, step, then);
     }
 
-    /// Pauses until the watch delivers a change.
+    /// Pauses. A change that the watch delivers ends it.
     fn watch(&mut self, now: u64, index: usize, pause: RangeInclusive<Duration>) {
         let replica = &mut self.replicas[index];
         let rung = replica.rings > 0;
         replica.rings -= u32::from(rung);
         replica.pausing = !rung;
-        let pause = if rung { NONE } else { pause };
+        let pause = if rung { NO_PAUSE } else { pause };
         self.pause(now, index, pause, What::Wake);
     }
 
@@ -435,7 +437,7 @@ impl World {
         replica.leads_until = None;
         let text = format!("{} steps down: {reason}", replica.name);
         self.note(now, &text);
-        self.pause(now, index, NONE, What::Wake);
+        self.pause(now, index, NO_PAUSE, What::Wake);
     }
 
     /// The replica ends, and another process takes its place.
@@ -470,7 +472,7 @@ impl World {
             },
             What::Arrive(..) | What::Terminate | What::Ring | What::Change => return,
         };
-        self.pause(now, index, NONE, What::Take(next));
+        self.pause(now, index, NO_PAUSE, What::Take(next));
     }
 
     fn take(&mut self, now: u64, index: usize, step: Step<Version>) {
@@ -487,11 +489,11 @@ impl World {
         let replica = &mut self.replicas[index];
         let pause = replica.candidate.pause(turn, replica.clock(now));
         match (turn, replica.leads_until.is_some()) {
-            (Turn::Leads, _) => {
-                self.lead(now, index);
+            (Turn::Leads { until }, _) => {
+                self.lead(now, index, *until);
                 self.pause(now, index, pause, What::Wake);
             }
-            (Turn::Ended, _) => self.end(now, index, "released the lease"),
+            (Turn::Ended, _) => self.end(now, index, "has tried to release the lease"),
             (Turn::Lost(loss), true) => self.lose(now, index, &format!("{loss:?}")),
             (Turn::Excluded(_), true) => self.lose(now, index, "excluded"),
             // Its own lease has no news of the rival.
@@ -500,12 +502,11 @@ impl World {
         }
     }
 
-    fn lead(&mut self, now: u64, index: usize) {
+    fn lead(&mut self, now: u64, index: usize, until: Duration) {
         let replica = &mut self.replicas[index];
-        let until = replica.candidate.leads_until();
-        let before = std::mem::replace(&mut replica.leads_until, until);
+        let before = replica.leads_until.replace(until);
         replica.rings = 0;
-        if before.is_none() {
+        if before.is_none() && replica.leads(now) {
             self.terms += 1;
             self.fill(now);
         }
@@ -533,7 +534,7 @@ impl World {
         replica.leads_until = None;
         replica.step += 1;
         let release = replica.candidate.release();
-        self.pause(now, index, NONE, What::Take(release));
+        self.pause(now, index, NO_PAUSE, What::Take(release));
     }
 
     fn plan_change(&mut self, now: u64) {
