@@ -98,7 +98,7 @@ enum What {
     /// A request is at the API server.
     Arrive(usize, Request),
     /// Its answer is at the replica, or none came in time.
-    Return { answer: Answer, sent: Duration },
+    Return(Answer),
     /// The replica gets a termination signal.
     Terminate,
     /// The watch of a replica delivers that the lease was written.
@@ -119,7 +119,7 @@ struct Replica {
     rate: f64,
     /// The current step of its work. Events of earlier steps come too late.
     step: u64,
-    /// When it was sent, by its own clock.
+    /// When its latest request was sent, by its own clock.
     sent: Duration,
     leads_until: Option<Duration>,
     /// It waits until its pause ends, or the watch delivers.
@@ -371,10 +371,9 @@ impl World {
             }
         };
         let lost = self.loses(now);
-        if let Some(index) = self.replica(name).filter(|_| !lost) {
+        if self.replica(name).is_some() && !lost {
             let at = now + self.delay(now);
-            let sent = self.replicas[index].sent;
-            self.plan(at, name, step, What::Return { answer, sent });
+            self.plan(at, name, step, What::Return(answer));
         }
     }
 
@@ -399,14 +398,13 @@ impl World {
             Request::Write { .. } => Answer::Written(Err(Error::Other(silence()))),
         };
         let replica = &mut self.replicas[index];
-        let sent = replica.clock(now);
-        replica.sent = sent;
-        let timeout = replica.true_time(replica.candidate.call_timeout(sent));
+        replica.sent = replica.clock(now);
+        let timeout = replica.true_time(replica.candidate.call_timeout(replica.sent));
         let (name, step, lease) = (replica.name.clone(), replica.step, replica.lease);
         if !lost {
             self.plan(at, &name, step, What::Arrive(lease, request));
         }
-        self.plan(now + timeout, &name, step, What::Return { answer, sent });
+        self.plan(now + timeout, &name, step, What::Return(answer));
     }
 
     fn pause(&mut self, now: u64, index: usize, pause: RangeInclusive<Duration>, then: What) {
@@ -465,10 +463,10 @@ impl World {
             What::Wake => candidate.begin(clock),
             What::Take(Step::Write { .. }) if !candidate.may_send(clock) => candidate.too_late(),
             What::Take(step) => return self.take(now, index, step),
-            What::Return { answer, sent } => match answer {
+            What::Return(answer) => match answer {
                 Answer::Found(found) => candidate.read(found, clock),
                 Answer::Others(others) => candidate.looked(others, clock),
-                Answer::Written(written) => candidate.wrote(written, sent, clock),
+                Answer::Written(written) => candidate.wrote(written, replica.sent, clock),
             },
             What::Arrive(..) | What::Terminate | What::Ring | What::Change => return,
         };
