@@ -245,7 +245,7 @@ impl AtReconciler {
         Observed {
             pod: known.pod.as_deref(),
             live: known.live,
-            last: memory.sightings.last.as_ref(),
+            last: memory.sightings.last.as_deref(),
             released: memory.sightings.released.as_ref(),
             failed: None,
             failing: memory.failing.as_ref(),
@@ -716,7 +716,7 @@ mod tests {
         }
         // The watch shows the end of an earlier At's pod.
         let old = PodView {
-            controller: Some(("another".to_owned(), "a".to_owned())),
+            controller: Some("another".to_owned()),
             ..world.pod()
         };
         assert!(world.unblocks(Some(&old), None));

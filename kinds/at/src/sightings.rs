@@ -14,8 +14,8 @@ pub(crate) const START_RECORDED_WITHIN: TimeDelta = TimeDelta::seconds(2);
 /// What one process has observed of the pods of an At, in addition to the latest state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sightings {
-    /// The last known state of a pod that is gone.
-    pub(crate) last: Option<LastSeen>,
+    /// The last known state of a pod that is gone. Few Ats have one, and all that run have sightings.
+    pub(crate) last: Option<Box<LastSeen>>,
     /// The first sight of a pod without our gate.
     pub(crate) released: Option<Released>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Sightings {
 impl Sightings {
     /// Records the state of an existing pod.
     pub(crate) fn record(&mut self, pod: &PodView, now: DateTime<Utc>) {
-        let outlives = |last: &mut LastSeen| last.pod.uid == pod.uid && last.pod.is_older(pod);
+        let outlives = |last: &mut Box<LastSeen>| last.pod.uid == pod.uid && last.pod.is_older(pod);
         // To a watch with a label selector, a pod that loses its label is deleted. It exists, so
         // its end is still to come.
         self.last.take_if(outlives);
@@ -31,9 +31,11 @@ impl Sightings {
             self.released.get_or_insert_with(|| Released::new(pod, now));
         } else if pod.deleting {
             // The scheduler binds no pod that is being deleted: whatever comes, it never ran.
-            self.last.get_or_insert_with(|| LastSeen {
-                pod: pod.clone(),
-                certain: true,
+            self.last.get_or_insert_with(|| {
+                Box::new(LastSeen {
+                    pod: pod.clone(),
+                    certain: true,
+                })
             });
         }
     }
@@ -41,7 +43,7 @@ impl Sightings {
     /// Records the last state of a pod that is gone; `certain` if it was deleted in that state.
     pub(crate) fn record_deletion(&mut self, pod: &PodView, certain: bool) {
         let pod = pod.clone();
-        self.last = Some(LastSeen { pod, certain });
+        self.last = Some(Box::new(LastSeen { pod, certain }));
     }
 }
 

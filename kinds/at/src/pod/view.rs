@@ -73,8 +73,8 @@ pub(crate) struct PodView {
     pub(crate) uid: String,
     /// `metadata.resourceVersion`.
     pub(crate) resource_version: String,
-    /// The UID and the name of the At that is its controller.
-    pub(crate) controller: Option<(String, String)>,
+    /// The UID of the At that is its controller.
+    pub(crate) controller: Option<String>,
     /// The pod is being deleted.
     pub(crate) deleting: bool,
     /// Index of our gate among the scheduling gates; `None` if it was removed.
@@ -154,7 +154,7 @@ impl PodView {
             controller: owners
                 .into_iter()
                 .find(|owner| is_controller(owner) && owner.kind == At::kind(&()))
-                .map(|owner| (owner.uid, owner.name)),
+                .map(|owner| owner.uid),
             deleting,
             gate,
             hash,
@@ -192,10 +192,7 @@ impl PodView {
     /// run, so it still counts as the run of the At that it was made for.
     pub(crate) fn at_uid(&self) -> Option<&str> {
         let stray = self.stray_of.as_deref().filter(|_| self.gate.is_none());
-        self.controller
-            .as_ref()
-            .map(|(uid, _)| uid.as_str())
-            .or(stray)
+        self.controller.as_deref().or(stray)
     }
 
     /// Whether it is the pod of the At with that UID.
@@ -310,7 +307,11 @@ impl Containers {
                     continue;
                 }
                 match state.terminated {
-                    Some(ended) => this.ended.push(Ended::new(status.name, init, &ended)),
+                    Some(ended) => {
+                        // Most pods have one container, and there may be a million pods that have ended.
+                        this.ended.reserve_exact(1);
+                        this.ended.push(Ended::new(status.name, init, &ended));
+                    }
                     None if init => this.initializing = true,
                     None if status.name != CONTAINER => this.others.push(status.name),
                     None => this.runs = state.running.is_some(),

@@ -114,7 +114,7 @@ fn gated(uid: &str) -> PodView {
     PodView {
         uid: uid.to_owned(),
         resource_version: "5".to_owned(),
-        controller: Some((UID.to_owned(), "a".to_owned())),
+        controller: Some(UID.to_owned()),
         gate: Some(0),
         hash: Some(build::hash(UID, &spec())),
         ..PodView::default()
@@ -633,7 +633,7 @@ fn a_pod_released_by_another_client_is_the_run() {
 #[test]
 fn a_foreign_pod_is_left_alone_and_read_again() {
     let mut at = pending_at();
-    for controller in [None, Some(("at-2".to_owned(), "a".to_owned()))] {
+    for controller in [None, Some("at-2".to_owned())] {
         let pod = PodView {
             controller,
             ..gated("p-9")

@@ -448,7 +448,7 @@ impl World {
             return pod;
         };
         let is_it = |pod: &PodView| pod.uid == *uid;
-        let last = sightings.last.as_ref();
+        let last = sightings.last.as_deref();
         let is_known = last.is_some_and(|last| last.certain && is_it(&last.pod));
         let forgets_releases = server.broken == Broken::ForgetsReleases;
         if !is_known && !pod.as_ref().is_some_and(is_it) && (forgets_releases || self.random.bool())
@@ -483,7 +483,7 @@ impl World {
         let observed = Observed {
             pod: pod.as_ref(),
             live,
-            last: operator.sightings.last.as_ref(),
+            last: operator.sightings.last.as_deref(),
             released: operator.sightings.released.as_ref(),
             trial: operator.trial.as_ref(),
             ..Observed::default()
