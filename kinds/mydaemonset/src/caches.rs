@@ -90,10 +90,7 @@ impl Caches {
                     && *pod.owner == *key.name
                     && pod_key.namespace == key.namespace)
         };
-        let pods = self.pods.find_with_keys(&on_node(node)).into_iter();
-        pods.filter(|(pod_key, pod)| is_ours(pod_key, pod))
-            .map(|(_, pod)| pod)
-            .collect()
+        self.pods.find_where(&on_node(node), is_ours)
     }
 
     /// The pods of all objects on a node.
@@ -108,10 +105,50 @@ impl Caches {
 
     /// The revisions without a controller that name the object in our label.
     pub(crate) fn orphaned_revisions(&self, key: &Key) -> Vec<Arc<RevisionView>> {
-        let orphans = self.revisions.find_with_keys(&of_owner(&key.name, ""));
-        let orphans = orphans
-            .into_iter()
-            .filter(|(orphan, _)| orphan.namespace == key.namespace);
-        orphans.map(|(_, revision)| revision).collect()
+        let orphans = of_owner(&key.name, "");
+        let is_here = |orphan: &Key, _: &RevisionView| orphan.namespace == key.namespace;
+        self.revisions.find_where(&orphans, is_here)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use allocation_counter::measure;
+
+    use super::*;
+    use crate::decide::node::OnNode;
+    use crate::decide::rollout::RolloutState;
+
+    /// The memory for what is known about the pod of one object on a node that has pods of so many objects.
+    fn memory_beside(objects: usize) -> i64 {
+        let caches = Caches::new(1, 0);
+        for number in 0..objects {
+            let pod = PodView {
+                owner_uid: format!("{number:03}"),
+                node: "n".into(),
+                ..PodView::default()
+            };
+            let key = Key::new("ns", format!("{number:03}"));
+            caches.pods.insert(&key, &Arc::new(pod));
+        }
+        let mut state = RolloutState::default();
+        let cost = measure(|| {
+            let pods = caches.pods_on("n", &Key::new("ns", "own"), "000");
+            assert_eq!(pods.len(), 1);
+            let on_node = OnNode {
+                pods,
+                ..OnNode::default()
+            };
+            state.put("n", on_node);
+        });
+        cost.bytes_current
+    }
+
+    #[test]
+    fn the_memory_for_a_pod_does_not_depend_on_other_objects() {
+        let alone = memory_beside(1);
+        for objects in [2, 10, 100] {
+            assert_eq!(memory_beside(objects), alone, "{objects} objects");
+        }
     }
 }

@@ -99,8 +99,17 @@ impl<V> Cache<V> {
 
     /// The views under that index text, in order of their keys.
     pub fn find(&self, index: &str) -> Vec<Arc<V>> {
-        let found = self.find_with_keys(index).into_iter();
-        found.map(|(_, view)| view).collect()
+        self.find_where(index, |_, _| true)
+    }
+
+    /// Those of them that are wanted.
+    pub fn find_where(&self, index: &str, is_wanted: impl Fn(&Key, &V) -> bool) -> Vec<Arc<V>> {
+        let state = self.read();
+        under(&state.by_index, index)
+            .filter_map(|(_, key)| Some((key, &state.views.get(key)?.view)))
+            .filter(|(key, view)| is_wanted(key, view))
+            .map(|(_, view)| view.clone())
+            .collect()
     }
 
     /// The views under that index text with their keys.
