@@ -18,7 +18,7 @@ use wall_clock_controller::reconcile::{Action, Context, Controller, Error, Key, 
 use wall_clock_controller::reconcile::{call_status, if_there, raw, write};
 
 // crd.rs: what users write, and what they read.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced)]
 #[kube(status = "GreetingStatus")]
 struct GreetingSpec {
@@ -54,6 +54,7 @@ impl Rules for GreetingRules {
 }
 
 // observe.rs: what the cache keeps of an object.
+#[derive(PartialEq)]
 struct GreetingView {
     uid: String,
     version: String,

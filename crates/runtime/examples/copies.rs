@@ -18,6 +18,7 @@ use wall_clock_controller::reconcile::{
 };
 
 /// What the cache holds of a ConfigMap.
+#[derive(PartialEq)]
 struct View {
     uid: String,
 }

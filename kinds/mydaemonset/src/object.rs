@@ -32,7 +32,7 @@ const MAX_NOTE_LEN: usize = 200;
 const MAX_CAUSE_LEN: usize = 200;
 
 /// What the cache holds of a `MyDaemonSet`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct ObjectView {
     pub(crate) uid: String,
     pub(crate) generation: Option<i64>,
@@ -55,7 +55,7 @@ pub(crate) struct ObjectView {
 }
 
 /// A valid spec in the forms in which it is used.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct ParsedSpec {
     pub(crate) strategy: Strategy,
     pub(crate) placement: Arc<Placement>,

@@ -139,11 +139,40 @@ impl<V> Cache<V> {
 
     /// Inserts a view and returns the one before it. For tests: watches fill the cache, and remove only what they have shown.
     pub fn insert(&self, key: &Key, view: &Arc<V>) -> Option<Arc<V>> {
-        self.put(key, view, 0).map(|kept| kept.view)
+        let old = self.replace(&mut self.write(), key, view, 0);
+        old.map(|kept| kept.view)
     }
 
-    fn put(&self, key: &Key, view: &Arc<V>, incarnation: u64) -> Option<Kept<V>> {
+    /// Keeps a view. Returns what is kept now and what was kept before. A view that is equal to the one before does not
+    /// take its place: reconcilers may hold that one, and both would stay in memory.
+    fn put(&self, key: &Key, view: V, incarnation: u64) -> (Arc<V>, Option<Kept<V>>)
+    where
+        V: PartialEq,
+    {
         let mut state = self.write();
+        if let Some(kept) = state.views.get_mut(key)
+            && *kept.view == view
+        {
+            let view = kept.view.clone();
+            let before = std::mem::replace(&mut kept.incarnation, incarnation);
+            let old = Kept {
+                view: view.clone(),
+                incarnation: before,
+            };
+            return (view, Some(old));
+        }
+        let view = Arc::new(view);
+        let old = self.replace(&mut state, key, &view, incarnation);
+        (view, old)
+    }
+
+    fn replace(
+        &self,
+        state: &mut State<V>,
+        key: &Key,
+        view: &Arc<V>,
+        incarnation: u64,
+    ) -> Option<Kept<V>> {
         for text in (self.index)(view) {
             // All keys under it share one copy of the text.
             let kept = under(&state.by_index, &text).next();
@@ -160,7 +189,7 @@ impl<V> Cache<V> {
             let gone = (self.index)(&old.view)
                 .into_iter()
                 .filter(|t| !kept.contains(t));
-            unindex(&mut state, key, gone);
+            unindex(state, key, gone);
         }
         old
     }
@@ -241,7 +270,7 @@ impl<V> CacheEvent<'_, V> {
 }
 
 /// Watches objects for ever, keeps their views in the cache and reports each change. An object for which `view` is `None` is
-/// not kept.
+/// not kept, and of two views that are equal one after the other, the first is: `==` must compare all that is read.
 ///
 /// A failing watch is retried with backoff. Meanwhile `health` shows the reason (most often a missing CRD or
 /// permission), and each new reason is logged once.
@@ -254,6 +283,7 @@ pub async fn run_watch<K, V, R>(
     on_event: impl Fn(&CacheEvent<'_, V>),
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    V: PartialEq,
     R: Into<Option<V>>,
 {
     let what = K::plural(&()).into_owned();
@@ -293,7 +323,7 @@ struct Filler<'a, V, F, E> {
     on_event: E,
 }
 
-impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
+impl<V: PartialEq, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
     /// The objects that a list must show again, or they are gone. The first list, which may be of a million objects, has
     /// none to remember.
     fn keys(&self) -> HashSet<Key> {
@@ -316,8 +346,7 @@ impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
             self.remove(&key, false);
             return key;
         };
-        let new = Arc::new(view);
-        let old = self.cache.put(&key, &new, incarnation);
+        let (new, old) = self.cache.put(&key, view, incarnation);
         let before = old.as_ref().map(|old| old.incarnation);
         (self.on_event)(&CacheEvent {
             key: &key,
@@ -414,6 +443,42 @@ mod tests {
         cache.remove(&key("1"));
         assert!(found(&cache, "round").is_empty() && found(&cache, "blue").is_empty());
         assert!(cache.get(&key("1")).is_none() && cache.get(&key("2")).is_some());
+    }
+
+    #[test]
+    fn an_equal_view_does_not_take_the_place_of_the_one_before() {
+        let cache = Cache::new(1, words);
+        let put = |text: &str, incarnation| {
+            let (view, old) = cache.put(&key("1"), text.to_owned(), incarnation);
+            assert!(Arc::ptr_eq(&view, &cache.get(&key("1")).unwrap()));
+            (view, old.map(|old| (old.view, old.incarnation)))
+        };
+        let (first, none) = put("red", 1);
+        assert_eq!(none, None);
+        let (again, old) = put("red", 2);
+        assert!(Arc::ptr_eq(&again, &first));
+        assert_eq!(old, Some((first, 1)));
+        assert_eq!(found(&cache, "red"), ["red"]);
+        assert_eq!(put("blue", 3).1, Some((again, 2)));
+        assert!(found(&cache, "red").is_empty());
+    }
+
+    #[test]
+    fn another_object_of_the_name_is_a_change_although_its_view_is_equal() {
+        let cache = Cache::<String>::new(1, words);
+        let changes = parking_lot::Mutex::new(Vec::new());
+        let filler = Filler {
+            cache: &cache,
+            scope: None,
+            view: |_: ConfigMap| String::new(),
+            on_event: |event: &CacheEvent<'_, String>| changes.lock().push(event.changed),
+        };
+        for uid in ["a", "a", "b", "b"] {
+            let mut object = ConfigMap::default();
+            object.metadata.uid = Some(uid.to_owned());
+            filler.put(object);
+        }
+        assert_eq!(*changes.lock(), [true, false, true, false]);
     }
 
     #[test]

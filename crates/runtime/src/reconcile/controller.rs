@@ -51,7 +51,8 @@ impl Controller {
 
     /// Starts a watch on each of the APIs (one for each namespace to work in). All of them fill the cache with views,
     /// and `on_event` is called for each change, with the view before and after. An object for which `view` is `None`, or
-    /// that is of another [`Shard`](super::Shard), is not kept.
+    /// that is of another [`Shard`](super::Shard), is not kept. A view that is equal to the one before does not take its
+    /// place: `==` must compare all that is read.
     #[must_use]
     pub fn watch<K, V, R, F, G>(
         mut self,
@@ -63,7 +64,7 @@ impl Controller {
     ) -> Self
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-        V: Send + Sync + 'static,
+        V: PartialEq + Send + Sync + 'static,
         R: Into<Option<V>> + 'static,
         F: Fn(K) -> R + Clone + Send + Sync + 'static,
         G: Fn(&CacheEvent<'_, V>) + Clone + Send + Sync + 'static,

@@ -30,7 +30,7 @@ const NAME: &str = "count";
 const LABELS: &[&str] = &["app", "app.kubernetes.io/name"];
 
 /// What the cache holds of a Count.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct CountView {
     namespace: Box<str>,
     uid: String,

@@ -17,7 +17,7 @@ use wall_clock_controller::reconcile::write::MANAGED_BY;
 pub(crate) const COMPONENT: &str = "app.kubernetes.io/component";
 
 /// What the cache holds of a parent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ParentView {
     pub(crate) uid: String,
     pub(crate) version: String,
@@ -58,7 +58,7 @@ pub(crate) enum Belongs {
 }
 
 /// What the cache holds of a child.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChildView {
     pub(crate) name: String,
     pub(crate) uid: String,

@@ -39,7 +39,7 @@ impl Gate {
 }
 
 /// A window of a valid spec.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Window {
     schedule: Schedule,
     duration: TimeDelta,
