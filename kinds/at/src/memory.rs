@@ -3,7 +3,6 @@
 //! None of it decides whether a command starts: a restart forgets everything, and the protocol
 //! still starts it at most once. It makes statuses more exact.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -15,6 +14,7 @@ use super::sightings::Sightings;
 use super::trial::{MAX_PAUSE, Trial, Verdict};
 use resilient_kube_client::backoff::Exponential;
 use wall_clock_controller::reconcile::Key;
+use wall_clock_controller::reconcile::key_map::KeyMap;
 
 /// The pauses between dry runs. Longer than those of a start: an At may wait for years, and its instant settles the matter.
 const PAUSES: Exponential = Exponential {
@@ -25,7 +25,7 @@ const PAUSES: Exponential = Exponential {
 /// What is remembered of all Ats.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    ats: Mutex<HashMap<Key, AtMemory>>,
+    ats: Mutex<KeyMap<AtMemory>>,
 }
 
 /// What is remembered of one At, until it is DONE or deleted.
@@ -153,7 +153,7 @@ impl Trial {
 }
 
 /// What is remembered of the At with that key and UID.
-fn entry<'a>(all: &'a mut HashMap<Key, AtMemory>, key: &Key, uid: &str) -> &'a mut AtMemory {
+fn entry<'a>(all: &'a mut KeyMap<AtMemory>, key: &Key, uid: &str) -> &'a mut AtMemory {
     let memory = all.entry(key.clone()).or_default();
     if memory.uid != uid {
         *memory = AtMemory {

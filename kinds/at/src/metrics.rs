@@ -1,6 +1,5 @@
 //! Metrics over all Ats.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -15,6 +14,7 @@ use super::admission::Base;
 use super::crd::{Ending, Phase};
 use super::decide::Delay;
 use wall_clock_controller::reconcile::Key;
+use wall_clock_controller::reconcile::key_map::KeyMap;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,7 +47,7 @@ pub(crate) struct Metrics {
     overdue: Gauge,
     waiting: Family<WaitingAt, Gauge>,
     /// The Ats that stand still.
-    delays: Mutex<HashMap<Key, Delay>>,
+    delays: Mutex<KeyMap<Delay>>,
 }
 
 impl Metrics {

@@ -3,7 +3,7 @@
 //! A view holds only what a reconciler uses. It keeps a spec as text, not as a tree of values. An index gives the views
 //! that concern one object (the pods of one owner, of one node) without a scan of the others.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::sync::watch as channel;
 
 use super::Key;
 use super::health::WatchHealth;
+use super::key_map::KeyMap;
 use super::queue::Queue;
 use super::watch::{self, Event, Selection, Watch};
 
@@ -32,7 +33,7 @@ pub struct Cache<V> {
 }
 
 struct State<V> {
-    views: HashMap<Key, Kept<V>>,
+    views: KeyMap<Kept<V>>,
     /// Every index text and the keys under it.
     by_index: BTreeSet<(Arc<str>, Key)>,
     /// The namespace of the latest object. The objects of a namespace arrive together in a list.
@@ -59,7 +60,7 @@ impl<V> Cache<V> {
     pub fn new(watches: usize, index: fn(&V) -> Vec<String>) -> Self {
         Self {
             state: RwLock::new(State {
-                views: HashMap::new(),
+                views: KeyMap::default(),
                 by_index: BTreeSet::new(),
                 namespace: "".into(),
             }),
@@ -192,6 +193,12 @@ impl<V> Cache<V> {
             unindex(state, key, gone);
         }
         old
+    }
+
+    /// Frees memory. A list comes in order of its keys: filled so, half of the tree's room is unused.
+    fn pack(&self) {
+        let mut state = self.write();
+        state.by_index = std::mem::take(&mut state.by_index).into_iter().collect();
     }
 
     /// Removes a view and returns it.
@@ -375,9 +382,13 @@ impl<V: PartialEq, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
         for key in unlisted {
             self.remove(&key, true);
         }
-        self.cache
+        let is_first = self
+            .cache
             .listed
             .send_if_modified(|all| all.insert(self.scope.clone()));
+        if is_first && self.cache.is_listed() {
+            self.cache.pack();
+        }
     }
 }
 

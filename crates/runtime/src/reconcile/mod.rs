@@ -27,6 +27,8 @@ pub mod event;
 #[cfg(feature = "client")]
 pub mod health;
 #[cfg(feature = "client")]
+pub mod key_map;
+#[cfg(feature = "client")]
 mod lanes;
 #[cfg(feature = "client")]
 pub mod metrics;

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Key;
+use super::key_map::KeyMap;
 use super::lanes::{Lanes, SLOW, Turn, Urgency};
 use super::metrics::{ControllerMetrics, InProgress};
 use resilient_kube_client::backoff::Exponential;
@@ -42,9 +43,6 @@ const LAST_RETRY: TimeDelta = TimeDelta::seconds(1);
 /// So many due keys are given to the workers at a time. Ten thousand take ten milliseconds, in which none could begin.
 const MAX_MOVED: usize = 256;
 
-/// Capacity that is kept when the queue is empty: more keys seldom wait for a worker.
-const DEFAULT_CAPACITY: usize = 256;
-
 /// A work queue; see the module.
 pub struct Queue {
     state: Mutex<QueueState>,
@@ -64,7 +62,7 @@ struct QueueState {
     /// Keys that wait for a worker.
     waiting: Lanes,
     /// The same keys with their time of arrival.
-    since: HashMap<Key, Instant>,
+    since: KeyMap<Instant>,
     is_urgent: Option<IsUrgent>,
     /// Keys that a worker has, since when, and what they count as.
     active: HashMap<Key, (Instant, Turn)>,
@@ -72,9 +70,9 @@ struct QueueState {
     again: HashMap<Key, Event>,
     /// Keys to reconcile at an instant, by instant and by key: one instant per key.
     due: BTreeSet<(DateTime<Utc>, Key)>,
-    due_of: HashMap<Key, DateTime<Utc>>,
+    due_of: KeyMap<DateTime<Utc>>,
     /// The keys whose last attempts failed.
-    failures: HashMap<Key, Failures>,
+    failures: KeyMap<Failures>,
     /// The latest reading of the clock.
     last_read: Option<DateTime<Utc>>,
     closed: bool,
@@ -138,14 +136,6 @@ impl QueueState {
         let now = clock();
         let back = self.last_read.replace(now).map(|before| before - now);
         (now, back.filter(|back| *back > SET_BACK))
-    }
-
-    /// Frees memory. After a start with many objects, the queue may be nearly empty for years.
-    fn shrink(&mut self) {
-        self.since.shrink_to(DEFAULT_CAPACITY);
-        self.again.shrink_to(DEFAULT_CAPACITY);
-        self.active.shrink_to(DEFAULT_CAPACITY);
-        self.failures.shrink_to(DEFAULT_CAPACITY);
     }
 }
 
@@ -271,9 +261,7 @@ impl Queue {
                         self.metrics.waited.observe(since.elapsed().as_secs_f64());
                     }
                     state.active.insert(key.clone(), (Instant::now(), turn));
-                    if state.waiting.waiting() == 0 {
-                        state.shrink();
-                    } else if state.waiting.is_ready() {
+                    if state.waiting.is_ready() {
                         self.ready.notify_one();
                     }
                     return Some(key);

@@ -4,7 +4,6 @@
 //! And what a status remembers, such as that a roll-out has stopped, must not be forgotten between the write and its
 //! watch event.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::reconcile::Key;
+use crate::reconcile::key_map::KeyMap;
 
 /// An answer older than this is dropped, even if the watch has not delivered it.
 pub const MAX_LAG: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ pub const MAX_LAG: Duration = Duration::from_secs(10);
 /// The API server's answers to this process's writes, by key. [`Self::newer`] drops an answer that the watch has
 /// overtaken, or that is older than [`MAX_LAG`]; [`Self::forget`] is for objects that are gone.
 pub struct WriteCache<V> {
-    answers: Mutex<HashMap<Key, Answer<V>>>,
+    answers: Mutex<KeyMap<Answer<V>>>,
 }
 
 struct Answer<V> {
@@ -37,7 +37,7 @@ impl<V> Default for WriteCache<V> {
 }
 
 impl<V> WriteCache<V> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Answer<V>>> {
+    fn lock(&self) -> MutexGuard<'_, KeyMap<Answer<V>>> {
         self.answers.lock()
     }
 

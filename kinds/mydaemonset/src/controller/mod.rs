@@ -1,7 +1,7 @@
 //! The I/O edge: which objects are watched, and which one a change requeues. [`reconcile`] is one
 //! pass over an object.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -21,6 +21,7 @@ use super::pass::{Scope, WrittenStatus};
 use super::revision::RevisionView;
 use my_operator_kind::manager::MANAGER;
 use wall_clock_controller::reconcile::cache::{CacheEvent, Source as _};
+use wall_clock_controller::reconcile::key_map::KeyMap;
 use wall_clock_controller::reconcile::queue::Queue;
 use wall_clock_controller::reconcile::watch::Selection;
 use wall_clock_controller::reconcile::write::MANAGED_BY;
@@ -42,7 +43,7 @@ struct MyDaemonSetReconciler {
     node_not_ready_grace: TimeDelta,
     queue: Arc<Queue>,
     caches: Caches,
-    memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
+    memories: Mutex<KeyMap<Arc<Mutex<Memory>>>>,
     /// The last written statuses.
     statuses: WriteCache<WrittenStatus>,
     metrics: Metrics,
@@ -305,7 +306,7 @@ mod tests {
             ..node.clone()
         };
         let labelled = NodeView {
-            labels: [("x".into(), "y".into())].into(),
+            labels: [("x", "y")].into_iter().collect(),
             ..node.clone()
         };
         let maintained = NodeView {

@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn node(tier: Option<&str>) -> NodeView {
-        let label = tier.map(|tier| (Box::from("example.com/tier"), Box::from(tier)));
+        let label = tier.map(|tier| ("example.com/tier", tier));
         NodeView {
             labels: label.into_iter().collect(),
             ..NodeView::default()

@@ -1,6 +1,6 @@
 //! The I/O edge: the watches, which Counts a change of a pod requeues, and the one call: the status.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -17,6 +17,7 @@ use my_operator_kind::manager::MANAGER;
 use my_operator_kind::pods::{self, Pod, PodView};
 use wall_clock_controller::reconcile::cache::{Cache, CacheEvent};
 use wall_clock_controller::reconcile::event::{self, Events, NewEvent};
+use wall_clock_controller::reconcile::key_map::KeyMap;
 use wall_clock_controller::reconcile::queue::Queue;
 use wall_clock_controller::reconcile::raw::Raw;
 use wall_clock_controller::reconcile::watch::Selection;
@@ -114,7 +115,7 @@ struct CountReconciler {
     counts: Arc<Cache<CountView>>,
     pods: Arc<Cache<PodView>>,
     /// Counts whose pods changed, and since when that is not in their status.
-    changed_since: Mutex<HashMap<Key, DateTime<Utc>>>,
+    changed_since: Mutex<KeyMap<DateTime<Utc>>>,
 }
 
 impl CountReconciler {
@@ -129,7 +130,7 @@ impl CountReconciler {
         }
     }
 
-    fn changed_since(&self) -> MutexGuard<'_, HashMap<Key, DateTime<Utc>>> {
+    fn changed_since(&self) -> MutexGuard<'_, KeyMap<DateTime<Utc>>> {
         self.changed_since.lock()
     }
 

@@ -12,6 +12,7 @@ use super::parent::{Done, Trouble};
 use super::view::ChildView;
 use wall_clock_controller::reconcile::Key;
 use wall_clock_controller::reconcile::backoff::{Backoff, StatusWrites};
+use wall_clock_controller::reconcile::key_map::KeyMap;
 use wall_clock_controller::reconcile::write_cache::MAX_LAG;
 
 /// What is remembered of one object.
@@ -132,7 +133,7 @@ impl Memory {
 /// What is remembered of every object.
 #[derive(Default)]
 pub(crate) struct Memories {
-    by_object: Mutex<HashMap<Key, Memory>>,
+    by_object: Mutex<KeyMap<Memory>>,
     /// Objects that wait until a child that is not theirs changes, by that child.
     waiting: Mutex<HashMap<Key, BTreeSet<Key>>>,
 }

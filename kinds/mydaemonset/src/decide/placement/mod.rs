@@ -461,14 +461,9 @@ mod tests {
     use super::*;
 
     fn node(name: &str, labels: &[(&str, &str)]) -> NodeView {
-        let mut labels: Vec<_> = labels
-            .iter()
-            .map(|(k, v)| ((*k).into(), (*v).into()))
-            .collect();
-        labels.sort();
         NodeView {
             name: name.into(),
-            labels: labels.into(),
+            labels: labels.iter().copied().collect(),
             ..NodeView::default()
         }
     }

@@ -8,7 +8,7 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 fn in_zone(name: &str, zone: &str) -> NodeView {
     NodeView {
-        labels: [("topology.kubernetes.io/zone".into(), zone.into())].into(),
+        labels: Labels::from_iter([("topology.kubernetes.io/zone", zone)]),
         ..node(name)
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn by_zone(order: &[&str]) -> Arc<Domains> {
 }
 
 fn in_zone(node: NodeView, zone: &str) -> NodeView {
-    let label = (Box::from("zone"), Box::from(zone));
+    let label = ("zone", zone);
     NodeView {
         labels: Some(label)
             .filter(|_| !zone.is_empty())

@@ -34,7 +34,7 @@ use super::undo;
 use super::window::{self, Gate, Window};
 use crate::cause::Cause;
 use crate::crd::{FailedNode, MyDaemonSetStatus};
-use crate::observe::node::{NodeView, Taint};
+use crate::observe::node::{Labels, NodeView, Taint};
 use crate::observe::pod::PodView;
 use crate::observe::predecessor::Predecessor;
 use crate::status::tests::input;
@@ -752,7 +752,7 @@ fn a_held_node_gets_its_own_revision_again_and_a_new_node_the_newest() {
 /// A node with the label `disk`.
 fn with_disk(name: &str, disk: &str) -> NodeView {
     NodeView {
-        labels: [("disk".into(), disk.into())].into(),
+        labels: Labels::from_iter([("disk", disk)]),
         ..node(name)
     }
 }

@@ -1440,11 +1440,9 @@ impl Model {
     }
 }
 
-/// The labels of a node, in order of their keys.
-fn labels(disk: &str, zone: Option<&str>) -> Box<[(Box<str>, Box<str>)]> {
-    let mut labels: Vec<(Box<str>, Box<str>)> = vec![("disk".into(), disk.into())];
-    labels.extend(zone.map(|zone| ("zone".into(), zone.into())));
-    labels.into()
+fn labels(disk: &str, zone: Option<&str>) -> Labels {
+    let zone = zone.map(|zone| ("zone", zone));
+    [("disk", disk)].into_iter().chain(zone).collect()
 }
 
 fn tainted_like(key: &str, effect: &str) -> Box<[Taint]> {
