@@ -147,6 +147,7 @@ impl Trial {
             generation,
             verdict,
             earlier,
+            made_at: now,
             not_before: now + pause,
         }
     }

@@ -28,6 +28,7 @@ pub(crate) struct Trial {
     pub(crate) verdict: Verdict,
     /// How many before it, in a row and of this generation, did not succeed.
     pub(crate) earlier: u32,
+    pub(crate) made_at: DateTime<Utc>,
     /// When the next may be made.
     pub(crate) not_before: DateTime<Utc>,
 }

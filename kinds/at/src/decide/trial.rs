@@ -57,13 +57,17 @@ fn next_trial(
         // It would be answered that the name is taken.
         return None;
     }
-    match trial {
-        _ if status.next.dry_run_generation.is_some() => None,
-        Some(trial) => Some(trial.not_before),
+    let (since, next) = match trial {
+        _ if status.next.dry_run_generation.is_some() => return None,
+        Some(trial) => (trial.made_at, trial.not_before),
         // Refused when an earlier process tried it.
         None if condition::get(&status.next.conditions, POD_ACCEPTED).is_some() => {
-            Some(observed.process_start + MAX_PAUSE)
+            let start = observed.process_start;
+            (start, start + MAX_PAUSE)
         }
-        None => Some(status.now),
-    }
+        None => return Some(status.now),
+    };
+    // The clock was set back: nothing waits for its old time to come again.
+    let is_pause = since <= status.now;
+    Some(if is_pause { next } else { status.now })
 }

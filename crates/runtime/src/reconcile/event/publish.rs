@@ -337,12 +337,13 @@ impl QueuedEvent {
             .to_owned()
     }
 
-    /// A hash of all that the Events of a series have in common. An object without a UID is known by its name.
+    /// A hash of all that the Events of a series have in common: of a warning, the note without its numbers; others say
+    /// by their numbers what was done. An object without a UID is known by its name.
     fn series_key(&self) -> u64 {
         let (about, event) = (&self.about, &self.event);
         let uid = about.uid.as_ref().filter(|uid| !uid.is_empty());
         let is_warning = event.severity == Severity::Warning;
-        let note = dedup_key(&event.note);
+        let note = (dedup_key(&event.note), (!is_warning).then_some(&event.note));
         let mut hasher = DefaultHasher::new();
         let kind = (
             uid.or(about.name.as_ref()),
@@ -460,7 +461,7 @@ mod tests {
                 severity: Severity::Normal,
                 reason,
                 action: "Act",
-                note: format!("a note of second {second}"),
+                note: "a note".to_owned(),
             },
             time: DateTime::from_timestamp(second, 0).unwrap(),
         }
@@ -571,13 +572,15 @@ mod tests {
 
     #[test]
     fn notes_that_differ_only_in_numbers_are_one_series() {
-        let of = |note: &str| QueuedEvent {
+        let with = |severity, note: &str| QueuedEvent {
             event: NewEvent {
+                severity,
                 note: note.to_owned(),
                 ..queued("a", "PodWaiting", 0).event
             },
             ..queued("a", "PodWaiting", 0)
         };
+        let of = |note: &str| with(Severity::Warning, note);
         let mut recent = RecentSeries::default();
         recent.start(&of("Unschedulable: 0/3 nodes"), "a.1".to_owned());
         assert!(
@@ -599,6 +602,11 @@ mod tests {
             recent.continued_by(&of("created Job \"x-2\" after 12s")),
             None
         );
+        // What was done is said by the numbers.
+        let done = |note: &str| with(Severity::Normal, note);
+        recent.start(&done("created 3 pods"), "a.3".to_owned());
+        assert!(recent.continued_by(&done("created 3 pods")).is_some());
+        assert_eq!(recent.continued_by(&done("created 500 pods")), None);
     }
 
     #[test]

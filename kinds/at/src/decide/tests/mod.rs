@@ -1657,6 +1657,26 @@ fn a_new_process_repeats_a_refused_dry_run_after_the_longest_pause() {
 }
 
 #[test]
+fn no_pause_between_dry_runs_outlasts_a_clock_that_is_set_back() {
+    let mut at = pending_at();
+    at.spec.as_mut().unwrap().schedule = Some("2027-01-15T09:00:00Z".to_owned());
+    at.status = *decide(&at, cached(None), early()).status.unwrap();
+    let day = TimeDelta::days(1);
+    let trial = dry_run(refused(), early());
+    at.status = *decide(&at, tried(&trial), early()).status.unwrap();
+    let waits = decide(&at, tried(&trial), early());
+    assert_eq!(waits.operation, Operation::Nothing);
+    let tries = decide(&at, tried(&trial), early() - day);
+    assert!(matches!(tries.operation, Operation::DryRun(_)));
+    let observed = Observed {
+        process_start: early(),
+        ..cached(None)
+    };
+    let tries = decide(&at, observed, early() - day);
+    assert!(matches!(tries.operation, Operation::DryRun(_)));
+}
+
+#[test]
 fn the_pauses_between_dry_runs_grow_and_are_those_of_one_spec() {
     let mut trial = dry_run(refused(), now());
     let mut pauses = vec![];
