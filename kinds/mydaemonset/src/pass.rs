@@ -2,11 +2,13 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource};
 use parking_lot::{Mutex, MutexGuard};
+use tokio::time::Instant;
 
 use super::caches::{Caches, OfNamespace};
 use super::crd::{MyDaemonSet, MyDaemonSetStatus};
@@ -26,7 +28,7 @@ use wall_clock_controller::reconcile::write_cache::WriteCache;
 use wall_clock_controller::reconcile::{Context, Key};
 
 /// A step of a roll-out is made on a decision of this age at most: other nodes may be unavailable by now.
-const MAX_AGE: TimeDelta = TimeDelta::seconds(5);
+const MAX_AGE: Duration = Duration::from_secs(5);
 
 /// A status, and the version of the object that has it.
 pub(crate) struct WrittenStatus {
@@ -79,6 +81,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) spec: &'a ParsedSpec,
     /// When it was decided what to do; before that, when the pass began.
     pub(crate) now: DateTime<Utc>,
+    /// The same by a clock that is never set.
+    pub(crate) decided_at: Instant,
     /// Whether steps might begin then.
     pub(crate) gate: Gate,
 }
@@ -95,6 +99,12 @@ impl<'a> Pass<'a> {
     /// What is remembered of the object. Must not be held across a call: the watches write it too.
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock()
+    }
+
+    /// It is decided now what to do.
+    pub(crate) fn decides(&mut self) {
+        self.now = self.clock();
+        self.decided_at = Instant::now();
     }
 
     /// The time of a call, which may be long after the pass began.
@@ -128,8 +138,7 @@ impl<'a> Pass<'a> {
 
     /// Whether it was decided too long ago what the roll-out may do, or a window has closed since.
     pub(crate) fn is_late(&self) -> bool {
-        let now = self.clock();
-        now - self.now > MAX_AGE || self.gate.is_over(now)
+        self.decided_at.elapsed() > MAX_AGE || self.gate.is_over(self.clock())
     }
 
     /// Whether no step of the roll-out may be repeated that had no definite answer: it stopped, or no window is open.

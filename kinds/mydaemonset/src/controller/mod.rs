@@ -7,6 +7,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::Api;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::caches::Caches;
 use super::crd::RawMyDaemonSet;
@@ -155,12 +156,15 @@ impl MyDaemonSetReconciler {
             .filter(|pod| !pod.owner.is_empty())
             .collect();
         owners.dedup_by(|a, b| (&a.owner, &a.node) == (&b.owner, &b.node));
+        // A gap in the watch may hide that another pod has taken the name.
+        let now = event.new.map(|pod| &pod.uid);
+        let gone = event.old.filter(|old| now != Some(&old.uid));
         for pod in owners {
             let key = Key::new(&event.key.namespace, &pod.owner);
             self.remember(&key, |memory| {
                 memory.nodes.seen(pod);
-                if event.new.is_none() {
-                    memory.pod_gone(pod);
+                if let Some(gone) = gone.filter(|gone| gone.owner == pod.owner) {
+                    memory.pod_gone(gone);
                 }
             });
             self.queue.add(key);
@@ -188,9 +192,9 @@ impl MyDaemonSetReconciler {
             let Some(object) = self.caches.objects.get(&key) else {
                 continue;
             };
-            let Ok(spec) = &object.parsed else {
-                // Nothing takes the changes of an object that is not valid, and their names would pile up. Once it is
-                // valid, every node is looked at.
+            let Some(spec) = object.parsed.as_ref().ok().filter(|_| !object.deleting) else {
+                // Nothing takes the changes of an object that is not valid or being deleted, and their names would pile
+                // up. Once it is valid, every node is looked at.
                 self.remember(&key, |memory| memory.rollout = None);
                 continue;
             };
@@ -259,10 +263,11 @@ impl Reconciler for MyDaemonSetReconciler {
             // The garbage collector deletes or orphans its pods and revisions by their owner references.
             // Its roll-out will never resume: there is nothing to alert about.
             self.metrics.set_paused(key, None);
+            self.memories.lock().remove(key);
             return Ok(Action::default());
         }
         let memory = self.memory(key);
-        memory.lock().begin(&object.uid);
+        memory.lock().begin(&object.uid, now, Instant::now());
         let of_namespace = self.caches.of_namespace(&key.namespace);
         let scope = Scope {
             context: &self.context,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::Instant;
 
 use super::plan::{Plan, plan};
 use super::write_status::StatusWriter;
@@ -91,6 +92,7 @@ impl<'a> Reconcile<'a> {
             scope,
             spec,
             now,
+            decided_at: Instant::now(),
             gate,
         };
         let mut outcome = Outcome::default();
@@ -112,7 +114,7 @@ impl<'a> Reconcile<'a> {
         if pass.is_outdated() {
             return outcome.error.map_or_else(|| Ok(Action::default()), Err);
         }
-        pass.now = pass.clock();
+        pass.decides();
         let decide = |pass: &Pass<'_>, stopped_for: Option<&[_]>| {
             plan(pass, &revisions, stored, before, stopped_for)
         };
@@ -123,7 +125,7 @@ impl<'a> Reconcile<'a> {
         if deletes && pass.is_late() {
             // A creation took long: what is deleted follows from what is so now. What else there is to do comes next.
             outcome.more = true;
-            pass.now = pass.clock();
+            pass.decides();
             let observed = plan.decision.observed;
             let is_stopped = observed.auto_paused;
             plan = decide(&pass, is_stopped.then_some(&observed.stopped_for));

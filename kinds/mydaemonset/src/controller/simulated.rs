@@ -1619,19 +1619,53 @@ async fn nothing_is_deleted_for_a_spec_that_was_paused_meanwhile() {
 /// A pass that began with every pod Ready would go on to the limit, though others have failed since.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_for_what_was_seen_too_long_ago() {
-    let world = World::running(4, &json!({"maxUnavailable": 2})).await;
-    let from = world.server.version();
-    world.delay_first_deletion(Duration::from_secs(8));
-    world.set_image("a:2");
-    sleep(Duration::from_secs(4)).await;
-    assert_eq!(world.calls(Verb::Delete), 1);
-    for node in ["n2", "n3"] {
-        world.kubelet.fail(node);
+    // Also if the clock is set meanwhile.
+    for step in [0, -10, 10] {
+        let world = World::running(4, &json!({"maxUnavailable": 2})).await;
+        let from = world.server.version();
+        world.delay_first_deletion(Duration::from_secs(8));
+        world.set_image("a:2");
+        sleep(Duration::from_secs(4)).await;
+        assert_eq!(world.calls(Verb::Delete), 1);
+        for node in ["n2", "n3"] {
+            world.kubelet.fail(node);
+        }
+        world.server.clock().step(TimeDelta::seconds(step));
+        sleep(SETTLED).await;
+        let unserved = world.most(from, |pods| !pods.iter().any(|(is_serving, _)| *is_serving));
+        assert_eq!(
+            unserved, 3,
+            "two that failed, and the first deletion: {step}"
+        );
+        assert_eq!(world.ready_of("a:2"), 2, "the others have failed: {step}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_is_not_asked_about_for_ever_if_another_has_its_name() {
+    let world = World::running(1, &json!({})).await;
+    let server = world.server.direct();
+    let mut namesake = server.list("pods", "ns").remove(0);
+    let metadata = namesake["metadata"].as_object_mut().unwrap();
+    metadata.retain(|field, _| !["uid", "resourceVersion"].contains(&field.as_str()));
+    let watches = world.server.watches(Target::resource("pods"));
+    watches.hold();
+    world.set_image("a:2");
+    while world
+        .pods()
+        .contains(namesake["metadata"]["name"].as_str().unwrap())
+    {
+        sleep(Duration::from_secs(1)).await;
+    }
+    server.create(namesake).unwrap();
+    // The watch shows neither that the one is gone nor that the other is new, but a list in between.
+    watches.gone();
+    watches.release();
     sleep(SETTLED).await;
-    let unserved = world.most(from, |pods| !pods.iter().any(|(is_serving, _)| *is_serving));
-    assert_eq!(unserved, 3, "two that failed, and the first deletion");
-    assert_eq!(world.ready_of("a:2"), 2, "the others have failed");
+    assert_eq!(world.ready_of("a:2"), 1);
+    let asked = world.calls(Verb::Get);
+    sleep(SETTLED).await;
+    assert_eq!(world.calls(Verb::Get), asked);
 }
 
 /// A creation that hangs holds up the deletions of its pass.

@@ -104,11 +104,13 @@ impl Belief {
         self.unanswered = None;
     }
 
-    /// Limits the waiting time as if it began now: the clock was set back.
-    pub(super) fn rebase(&mut self, now: DateTime<Utc>) {
+    /// The clock was set, forward by that much or back. A call can be carried out for as long as before; but nothing waits
+    /// for longer than if it began now.
+    pub(super) fn rebase(&mut self, forward: TimeDelta, now: DateTime<Utc>) {
         self.ask = match &mut self.unanswered {
             Some(unanswered) => {
-                unanswered.until = unanswered.until.min(now + MAY_LAND);
+                let until = unanswered.until + forward.max(TimeDelta::zero());
+                unanswered.until = until.min(now + MAY_LAND);
                 unanswered.until
             }
             None => self.ask.min(now + WATCH_TIMEOUT),

@@ -41,7 +41,9 @@ impl EventTally {
             return Notes::default();
         }
         let due = self.published.map(|published| published + EVENT_INTERVAL);
-        if let Some(due) = due.filter(|due| *due > now) {
+        // A pause that has become longer, because the clock was set back, has ended.
+        let is_pause = |due: &DateTime<Utc>| *due > now && *due - now <= EVENT_INTERVAL;
+        if let Some(due) = due.filter(is_pause) {
             return Notes {
                 next: Some(due),
                 ..Notes::default()
@@ -117,5 +119,9 @@ mod tests {
             )
         );
         assert_eq!(due(&mut tally, at(61)), (None, None, None));
+        // The clock was set back.
+        tally.count(1, &BTreeMap::new());
+        let created = Some("created 1 pod".into());
+        assert_eq!(due(&mut tally, at(-9)), (created, None, None));
     }
 }

@@ -20,7 +20,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::Instant;
 
 use super::decide::decision::Claim;
 use super::decide::placement::Placement;
@@ -36,11 +37,16 @@ pub(crate) mod nodes;
 pub(crate) mod status_pacing;
 pub(crate) mod stored_revisions;
 
+/// A clock that differs by more than this from one that is never set was set.
+const MAX_DRIFT: TimeDelta = TimeDelta::seconds(1);
+
 /// The memory of one object.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The object's UID. With another UID nothing of this applies.
     uid: String,
+    /// When the last pass began, by both clocks.
+    begun_at: Option<(DateTime<Utc>, Instant)>,
     /// The verdicts on all nodes; `None` before the first decision.
     pub(crate) rollout: Option<RolloutState>,
     pub(crate) nodes: nodes::NodeMemory,
@@ -79,20 +85,27 @@ impl Memory {
         }
     }
 
-    /// Forgets everything if the object is another one of the same name.
-    pub(crate) fn begin(&mut self, uid: &str) {
+    /// A pass begins at that time by the wall clock, and by one that is never set. Forgets everything if the object is
+    /// another one of the same name. If the wall clock was set, nothing waits for its old time to come again, and what may
+    /// still be carried out stays so for as long as before.
+    pub(crate) fn begin(&mut self, uid: &str, now: DateTime<Utc>, instant: Instant) {
         if self.uid != uid {
             *self = Self::new(uid);
         }
-    }
-
-    /// The nodes that changed since the last decision. If the clock was set back, nothing waits for
-    /// its old time to come again.
-    pub(crate) fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
-        if self.nodes.was_set_back(now) {
+        let Some((before, since)) = self.begun_at.replace((now, instant)) else {
+            return;
+        };
+        let elapsed = TimeDelta::from_std(instant - since).unwrap_or(TimeDelta::MAX);
+        let forward = (now - before) - elapsed;
+        if forward.abs() > MAX_DRIFT {
+            self.nodes.clock_was_set(forward, now);
             self.backoffs.forget_pauses();
             self.stored.forget_all();
         }
+    }
+
+    /// The nodes that changed since the last decision.
+    pub(crate) fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
         self.nodes.take_changed(now)
     }
 
@@ -113,6 +126,8 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use std::time::Duration;
+
     use super::backoffs::{Nature, Problem, Step};
     use super::belief::Answer;
     use super::nodes::Written;
@@ -305,7 +320,8 @@ mod tests {
     #[test]
     fn pending_writes_are_checked_soon_after_the_clock_is_set_back() {
         let mut memory = Memory::default();
-        memory.take_changed(at(1_000));
+        let start = Instant::now();
+        memory.begin("", at(1_000), start);
         let (a, b) = (pod("a", ""), pod("b", ""));
         for (pod, answer) in [(&a, Answer::Done), (&b, Answer::Unknown)] {
             memory.nodes.begins(creation(pod), at(1_000));
@@ -320,11 +336,34 @@ mod tests {
             Some(1),
             at(1_000),
         );
+        memory.begin("", at(10), start);
         assert!(memory.take_changed(at(10)).contains("n"));
         assert!(!memory.backoffs.has_failed(Step::Create));
         assert_eq!(memory.nodes.overlay(&memory.uid, "n", Vec::new()).len(), 2);
         assert_eq!(doubts(&memory, 40), ["a"]);
         assert_eq!(doubts(&memory, 75), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_call_may_be_carried_out_for_as_long_although_the_clock_is_set_forward() {
+        let mut memory = Memory::default();
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        memory.begin("", at(1_000), start);
+        let created = creation(&pod("a", ""));
+        memory.nodes.begins(created.clone(), at(1_000));
+        memory
+            .nodes
+            .answered(&created, Answer::Unknown, None, at(1_000));
+        // By 70 s, 20 s later; then a pass without a change of the clock.
+        memory.begin("", at(1_090), later(20));
+        memory.begin("", at(1_091), later(21));
+        assert_eq!(doubts(&memory, 1_134), [""; 0]);
+        assert_eq!(doubts(&memory, 1_135), ["a"]);
+        // Twice: the time is no longer than that of a call that ends now.
+        memory.begin("", at(9_000), later(22));
+        memory.begin("", at(99_000), later(23));
+        assert_eq!(doubts(&memory, 99_065), ["a"]);
     }
 
     #[test]

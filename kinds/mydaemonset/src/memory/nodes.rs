@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::belief::{Answer, Belief, WATCH_TIMEOUT};
 use crate::decide::decision::{Claim, Create, Delete, DeleteReason};
@@ -17,8 +17,6 @@ pub(crate) struct NodeMemory {
     /// Nodes that changed since the last decision.
     changed: BTreeSet<Box<str>>,
     nodes: BTreeMap<Box<str>, Remembered>,
-    /// When the changes were last taken.
-    taken_at: DateTime<Utc>,
 }
 
 /// What is remembered of one node.
@@ -105,25 +103,23 @@ impl NodeMemory {
         result
     }
 
-    /// Whether the clock was set back since the changes were last taken.
-    pub(super) fn was_set_back(&self, now: DateTime<Utc>) -> bool {
-        now < self.taken_at
+    /// The clock was set, forward by that much or back. Nothing waits for its old time to come again.
+    pub(super) fn clock_was_set(&mut self, forward: TimeDelta, now: DateTime<Utc>) {
+        for (node, on_node) in &mut self.nodes {
+            self.changed.insert(node.clone());
+            on_node.claims.clear();
+            for write in &mut on_node.writes {
+                write.belief.rebase(forward, now);
+            }
+        }
     }
 
-    /// The nodes that changed since the last call. Ends the claims whose time is over; if the clock
-    /// was set back, nothing waits for its old time to come again.
+    /// The nodes that changed since the last call. Ends the claims whose time is over.
     pub(super) fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
-        let was_set_back = self.was_set_back(now);
-        self.taken_at = now;
         self.nodes.retain(|node, on_node| {
-            if was_set_back || on_node.next_check().is_some_and(|at| at <= now) {
+            if on_node.next_check().is_some_and(|at| at <= now) {
                 self.changed.insert(node.clone());
-                on_node
-                    .claims
-                    .retain(|(_, until)| *until > now && !was_set_back);
-            }
-            for write in on_node.writes.iter_mut().filter(|_| was_set_back) {
-                write.belief.rebase(now);
+                on_node.claims.retain(|(_, until)| *until > now);
             }
             *on_node != Remembered::default()
         });

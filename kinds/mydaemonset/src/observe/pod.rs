@@ -60,10 +60,10 @@ pub struct PodView {
     pub deleting: bool,
     /// Since when the pod has been Ready; `None` while it is not.
     pub ready_since: Option<DateTime<Utc>>,
-    /// The same by the kubelet's clock, which may be wrong.
-    pub ready_by_kubelet: Option<DateTime<Utc>>,
     /// Since when the pod has not been Ready; `None` while it is.
     pub unready_since: Option<DateTime<Utc>>,
+    /// When it became so by the kubelet's clock, which may be wrong.
+    pub changed_by_kubelet: DateTime<Utc>,
     /// When the pod ended, if it has.
     pub ended: Option<DateTime<Utc>>,
     /// Whether it was ended from outside: evicted, preempted, or by the shutdown of its node. The node itself said so.
@@ -119,11 +119,8 @@ impl PodView {
         let owner = controller(metadata.owner_references.as_deref());
         let label = text(&metadata.labels, NAME_LABEL);
         let (is_ready, changed) = pod.status.ready(created);
-        let ready_by_kubelet = is_ready.then_some(changed);
         let bounded = |time: DateTime<Utc>| time.max(created).min(now);
-        let version = metadata
-            .resource_version
-            .filter(|_| ready_by_kubelet.is_none());
+        let version = metadata.resource_version.filter(|_| !is_ready);
         Self {
             version: version.map(Into::into),
             is_released: owner.is_some_and(|o| label.as_deref() != Some(o.name.as_str())),
@@ -139,9 +136,9 @@ impl PodView {
                 .unwrap_or_default(),
             created,
             deleting: metadata.deletion_timestamp.is_some(),
-            ready_since: ready_by_kubelet.map(bounded),
-            ready_by_kubelet,
+            ready_since: is_ready.then(|| bounded(changed)),
             unready_since: (!is_ready).then(|| bounded(changed)),
+            changed_by_kubelet: changed,
             ended: ended(&pod.status, created).map(bounded),
             disrupted: is_disrupted(&pod.status),
             initialized: condition_since(&pod.status, "Initialized", "True").map(|t| t.min(now)),
@@ -162,9 +159,16 @@ impl PodView {
     #[must_use]
     pub(crate) fn after(mut self, before: Option<&Self>) -> Self {
         if let Some(before) = before.filter(|before| before.uid == self.uid) {
-            if before.ready_by_kubelet == self.ready_by_kubelet {
-                self.ready_since = before.ready_since;
+            if before.changed_by_kubelet == self.changed_by_kubelet {
+                self.ready_since = self
+                    .ready_since
+                    .and(before.ready_since)
+                    .or(self.ready_since);
+                let unready = self.unready_since.and(before.unready_since);
+                self.unready_since = unready.or(self.unready_since);
             }
+            let earlier = |now: DateTime<Utc>| before.initialized.map_or(now, |it| it.min(now));
+            self.initialized = self.initialized.map(earlier);
             let restarts = |pod: &Self| pod.last_restart.map(|restart| restart.count);
             if restarts(before) == restarts(&self) {
                 self.last_restart = before.last_restart;
@@ -349,6 +353,30 @@ mod tests {
     }
 
     #[test]
+    fn a_kubelets_clock_that_is_ahead_does_not_make_a_failing_pod_young_again() {
+        let seen = |is_ready: &str, changed: &str, now| {
+            let view = json!({"metadata": {"uid": "u", "creationTimestamp": "1970-01-01T00:00:10Z"},
+                "status": {"conditions": [
+                    {"type": "Initialized", "status": "True", "lastTransitionTime": changed},
+                    {"type": "Ready", "status": is_ready, "lastTransitionTime": changed}]}});
+            pod(view, now)
+        };
+        let ahead = "1970-01-01T00:03:20Z";
+        let first = seen("False", ahead, 30);
+        for now in [40, 100, 300] {
+            assert_eq!(seen("False", ahead, now).after(Some(&first)), first);
+        }
+        let ready = seen("True", ahead, 40).after(Some(&first));
+        assert_eq!(
+            (ready.ready_since, ready.unready_since),
+            (Some(at(40)), None)
+        );
+        // It was Ready in between.
+        let again = seen("False", "1970-01-01T00:03:30Z", 50).after(Some(&first));
+        assert_eq!(again.unready_since, Some(at(50)));
+    }
+
+    #[test]
     fn a_kubelets_clock_that_is_behind_does_not_shorten_a_pause() {
         let status = |phase: &str| {
             json!({"metadata": {"creationTimestamp": "1970-01-01T00:01:00Z"}, "status": {"phase": phase, "conditions": [
@@ -384,7 +412,7 @@ mod tests {
                 attempt: 3,
                 created: at(10),
                 ready_since: Some(at(30)),
-                ready_by_kubelet: Some(at(30)),
+                changed_by_kubelet: at(30),
                 restarts: 2,
                 // The status does not say when.
                 last_restart: Some(Restart {

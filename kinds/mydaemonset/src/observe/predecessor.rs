@@ -35,10 +35,14 @@ impl Predecessor {
 
     /// Reads the annotation. Anything else than what [`Self::text`] writes says nothing.
     pub(crate) fn parse(text: &str) -> Self {
-        let since = || text.strip_prefix(UNAVAILABLE_SINCE)?.parse().ok();
+        let since = || {
+            let since = text.strip_prefix(UNAVAILABLE_SINCE)?;
+            // Not `parse`, which takes years that no deadline can be added to.
+            DateTime::parse_from_rfc3339(since).ok()
+        };
         match text {
             AVAILABLE => Self::Available,
-            _ => since().map_or(Self::Unknown, Self::Unavailable),
+            _ => since().map_or(Self::Unknown, |since| Self::Unavailable(since.to_utc())),
         }
     }
 }
@@ -59,8 +63,13 @@ mod tests {
             assert_eq!(Predecessor::parse(text), what);
         }
         assert_eq!(Unknown.text(), None);
-        for text in ["", "Available", "unavailable since yesterday"] {
-            assert_eq!(Predecessor::parse(text), Unknown);
+        for text in [
+            "",
+            "Available",
+            "unavailable since yesterday",
+            "unavailable since +262142-12-31T23:59:59Z",
+        ] {
+            assert_eq!(Predecessor::parse(text), Unknown, "{text}");
         }
     }
 }
