@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use my_operator_cluster::Image;
 
@@ -33,9 +34,13 @@ pub(crate) fn release() -> Option<PathBuf> {
 
 /// All images.
 pub(crate) fn all() -> Vec<Image> {
-    let stand_ins = STAND_INS.map(|name| Image::stand_in(name).unwrap());
     let own = [own(IMAGE, "e2e"), own(NEXT, "e2e-next")];
-    own.into_iter().chain(stand_ins).collect()
+    own.into_iter().chain(stand_ins()).collect()
+}
+
+/// Those that are not the operator's own.
+pub(crate) fn stand_ins() -> [Image; STAND_INS.len()] {
+    STAND_INS.map(|name| Image::stand_in(name).unwrap())
 }
 
 /// The image of a Memcached: Debian's program with its libraries. And the program's version.
@@ -56,11 +61,28 @@ pub(crate) async fn memcached() -> (Image, String) {
     (image, version.to_owned())
 }
 
+/// The development binary without its debug information, most of it: an image is read, hashed and unpacked many times.
+fn stripped() -> PathBuf {
+    static STRIPPED: LazyLock<PathBuf> = LazyLock::new(|| {
+        let program = operator_program();
+        let stripped = program.with_extension("stripped");
+        let mut strip = Command::new("strip");
+        strip.arg("--strip-debug").arg("-o").arg(&stripped);
+        let status = strip.arg(program).status();
+        assert!(
+            status.unwrap().success(),
+            "strip is of the Debian package binutils"
+        );
+        stripped
+    });
+    STRIPPED.clone()
+}
+
 /// The operator's image as its Dockerfile describes it. It contains the release binary if there is one, and otherwise
 /// the development binary with the shared libraries that it needs.
 pub(crate) fn own(reference: &str, version: &str) -> Image {
     let text = std::fs::read_to_string(checkout().join("Dockerfile")).unwrap();
-    let binary = release().unwrap_or_else(operator_program);
+    let binary = release().unwrap_or_else(stripped);
     let built = [("/my-operator", binary.clone())];
     let arguments = [("VERSION", version)];
     let image = Image::from_dockerfile(reference, &text, checkout(), &built, &arguments);

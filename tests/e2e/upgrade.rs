@@ -74,7 +74,4 @@ spec: {schedule: now + 15 seconds, command: echo across}
         .until_field("mydaemonset/web", "{.status.numberReady}", "1")
         .await;
     kubectl.run("delete mydaemonset/web").await.good();
-
-    deploy(own.cluster, IMAGE).await.good();
-    until_alone(&own).await;
 }

@@ -2,15 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Client};
+use my_operator_rounds::lengths;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-
-/// Between two calls of one peer: other tests run beside this one.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// A call that failed, and when it was under way.
 #[derive(Clone, Debug)]
@@ -61,7 +59,7 @@ impl Load {
                     }),
                 }
                 i += 1;
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(lengths::load_pause()).await;
             }
         });
     }
@@ -156,7 +154,7 @@ mod tests {
             });
         }
         while load.answered() < 30 {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(lengths::load_pause()).await;
         }
         let (answered, failures) = load.end().await;
         assert_eq!(answered + failures.len(), calls.load(Ordering::Relaxed));

@@ -4,6 +4,7 @@
 //! on a real one, with the webhooks, the garbage collector and the built-in controllers.
 
 use futures::future::join_all;
+use my_operator_rounds::is_soak;
 use serde_json::{Value, json};
 
 use crate::harness::{Kubectl, TIMEOUT, try_wait};
@@ -208,7 +209,9 @@ async fn a_change_of_a_field_and_the_reverse_end_as_if_nothing_had_been_changed(
         walk.settle(&kubectl).await;
         let fresh = walk.state(&kubectl).await;
         assert_ne!(fresh["children"], json!([]), "{}", walk.kind);
-        let walks = walk.changes.iter().flat_map(|change| {
+        // The sweep walks every field: here, one is enough.
+        let changes = if is_soak() { usize::MAX } else { 1 };
+        let walks = walk.changes.iter().take(changes).flat_map(|change| {
             let walk = |in_haste| there_and_back(walk, change, &fresh, in_haste);
             [walk(false), walk(true)]
         });

@@ -110,13 +110,13 @@ impl Fault {
         )
     }
 
-    /// The outcome of the call is unknown to the operator, and it was or will be carried out: the faults after which a
-    /// program is most likely to do twice what it should do once.
+    /// The outcome of the call is unknown to the operator, or to the next process, and it was or will be carried out: the
+    /// faults after which a program is most likely to do twice what it should do once.
     pub fn hides_what_was_done(self) -> bool {
-        use Fault::{InternalErrorThoughDone, Late, Stall, TimeoutThoughDone};
+        use Fault::{CrashAfter, InternalErrorThoughDone, Late, Stall, TimeoutThoughDone};
         matches!(
             self,
-            Late | InternalErrorThoughDone | TimeoutThoughDone | Stall
+            Late | InternalErrorThoughDone | TimeoutThoughDone | Stall | CrashAfter
         )
     }
 

@@ -101,17 +101,19 @@ lengths! {
     /// `disruption::rollouts::joins`: nodes that join while a roll-out is under way.
     joining_nodes: usize = 50, 500;
     /// `disruption::rollouts::undone`: nodes of a set whose new revision fails.
-    undone_nodes: usize = 40, 200;
+    undone_nodes: usize = 12, 200;
     /// `disruption::rollouts::ordered`: whether the roll-out waits for windows, of a minute each.
     rollouts_have_windows: bool = false, true;
     /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
-    leader_stopped: Budget = budget(15, 3), budget(120, 20);
+    leader_stopped: Budget = budget(0, 2), budget(120, 20);
     /// `disruption::leader::stalled`: how often the API server stalls, for 15 s with the default periods.
-    stalls: usize = 2, 6;
+    stalls: usize = 1, 6;
     /// `disruption::leader`: the periods of an election with a slow API server, in percent of the default ones.
     slow_leader_percent: u32 = 60, 100;
     /// `disruption::leader`: how late the answers of that API server are.
     slow_leader_lateness: Duration = Duration::from_secs(2), Duration::from_secs(5);
+    /// `disruption`: between two calls of a webhook by one peer. Other tests run beside it, on the same cores.
+    load_pause: Duration = Duration::from_millis(30), Duration::from_millis(5);
     /// `disruption::rotation`: how long certificates are replaced under load, in each of the two tests.
     rotation: Duration = Duration::from_secs(14), Duration::from_secs(150);
     /// `disruption::rotation`: how often the authority changes at least meanwhile.
@@ -168,5 +170,5 @@ lengths! {
 // On a real node (`make e2e`).
 lengths! {
     /// `roll`: rolling restarts of the operator under load.
-    restarts: usize = 5, 20;
+    restarts: usize = 2, 20;
 }
