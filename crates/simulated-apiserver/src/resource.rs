@@ -134,13 +134,6 @@ impl Resource {
         self
     }
 
-    /// The same with a list that server-side apply merges by those fields of its items.
-    #[must_use]
-    pub fn merging(mut self, list: &str, fields: &[&str]) -> Self {
-        self.merged_lists.extend(owned(&[(list, fields)]));
-        self
-    }
-
     fn with_status(mut self) -> Self {
         self.status = true;
         self
