@@ -6,7 +6,7 @@ use chrono::Utc;
 use crate::at::until_complete;
 use crate::harness::{time, wait_for};
 use crate::images::NEXT;
-use crate::{DEPLOYMENT, IMAGE, NODE, deploy, kubectl, own, ready_pods, until_alone};
+use crate::{DEPLOYMENT, NODE, deploy, kubectl, own, ready_pods, until_alone};
 
 #[tokio::test]
 async fn existing_objects_survive_an_upgrade() {

@@ -195,7 +195,7 @@ impl<V> Cache<V> {
         old
     }
 
-    /// Frees memory. A list comes in order of its keys: filled so, half of the tree's room is unused.
+    /// Frees memory. A list comes in order of its keys: filled so, the nodes of the tree are half full.
     fn pack(&self) {
         let mut state = self.write();
         state.by_index = std::mem::take(&mut state.by_index).into_iter().collect();

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::Key;
 
-/// So many keys may have room when there are fewer.
+/// The capacity that is kept when there are fewer keys.
 const MIN_CAPACITY: usize = 256;
 
 /// A hash map that frees memory as its keys are removed. After a start with a million objects, or a burst of as many,
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_follows_the_length() {
+    fn the_capacity_follows_the_length() {
         let key = |number: usize| Key::new("ns", number.to_string());
         let mut map = KeyMap::default();
         for number in 0..10_000 {

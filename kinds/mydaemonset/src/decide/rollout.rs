@@ -315,7 +315,7 @@ impl RolloutState {
     }
 
     fn judge_all(&mut self, input: &RolloutInput<'_>) {
-        // Filled in order, half of the tree's room is unused; collected, none is.
+        // Filled in order, the nodes of the tree are half full; collected, all are full.
         self.entries = std::mem::take(&mut self.entries).into_iter().collect();
         self.stale = self.entries.keys().cloned().collect();
         self.judge_stale(input);
