@@ -61,7 +61,8 @@ pub(crate) async fn memcached() -> (Image, String) {
     (image, version.to_owned())
 }
 
-/// The development binary without its debug information, most of it: an image is read, hashed and unpacked many times.
+/// The development binary without its debug information, which is most of it: an image is read, hashed and unpacked many
+/// times.
 fn stripped() -> PathBuf {
     static STRIPPED: LazyLock<PathBuf> = LazyLock::new(|| {
         let program = operator_program();
@@ -69,10 +70,8 @@ fn stripped() -> PathBuf {
         let mut strip = Command::new("strip");
         strip.arg("--strip-debug").arg("-o").arg(&stripped);
         let status = strip.arg(program).status();
-        assert!(
-            status.unwrap().success(),
-            "strip is of the Debian package binutils"
-        );
+        let status = status.expect("strip, of the Debian package binutils, can be run");
+        assert!(status.success());
         stripped
     });
     STRIPPED.clone()

@@ -4,8 +4,8 @@
 //! Why two replicas never lead at once: a leader leads for less than the lease duration after it *sent* its last
 //! renewal. Another replica *sees* that renewal later than it was sent. It waits for the whole duration from then on,
 //! and its write replaces only the record that it saw. Manual edits of the Lease never shorten that wait, so they
-//! cannot cause two leaders. Only the form in which a leader releases the lease ends the wait early; and a replica that
-//! starts and finds no Lease has none to wait for.
+//! cannot cause two leaders, but for two: the form in which a leader releases the lease ends the wait, and a replica that
+//! starts and finds no Lease has none.
 
 use std::time::Duration;
 

@@ -138,7 +138,10 @@ impl<'a> Pass<'a> {
 
     /// Whether it was decided too long ago what the roll-out may do, or a window has closed since.
     pub(crate) fn is_late(&self) -> bool {
-        self.decided_at.elapsed() > MAX_AGE || self.gate.is_over(self.clock())
+        let now = self.clock();
+        // One of the clocks stands still while the machine is suspended, and the other may be set.
+        let by_clock = (now - self.now).to_std().unwrap_or_default();
+        by_clock.max(self.decided_at.elapsed()) > MAX_AGE || self.gate.is_over(now)
     }
 
     /// Whether no step of the roll-out may be repeated that had no definite answer: it stopped, or no window is open.

@@ -107,14 +107,14 @@ lengths! {
     /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
     leader_stopped: Budget = budget(0, 2), budget(120, 20);
     /// `disruption::leader::stalled`: how often the API server stalls, for 15 s with the default periods.
-    stalls: usize = 1, 6;
+    stalls: usize = 2, 6;
     /// `disruption::leader`: the periods of an election with a slow API server, in percent of the default ones.
     slow_leader_percent: u32 = 60, 100;
     /// `disruption::leader`: how late the answers of that API server are.
     slow_leader_lateness: Duration = Duration::from_secs(2), Duration::from_secs(5);
     /// `disruption`: between two calls of a webhook by one peer. Other tests run beside it, on the same cores.
     load_pause: Duration = Duration::from_millis(30), Duration::from_millis(5);
-    /// `disruption::rotation`: how long certificates are replaced under load, in each of the two tests.
+    /// `disruption::rotation`: how long certificates are replaced under load. While replicas are terminated, half as long.
     rotation: Duration = Duration::from_secs(14), Duration::from_secs(150);
     /// `disruption::rotation`: how often the authority changes at least meanwhile.
     rotation_changes: usize = 1, 4;

@@ -156,17 +156,19 @@ impl MyDaemonSetReconciler {
             .filter(|pod| !pod.owner.is_empty())
             .collect();
         owners.dedup_by(|a, b| (&a.owner, &a.node) == (&b.owner, &b.node));
-        // A gap in the watch may hide that another pod has taken the name.
-        let now = event.new.map(|pod| &pod.uid);
-        let gone = event.old.filter(|old| now != Some(&old.uid));
         for pod in owners {
             let key = Key::new(&event.key.namespace, &pod.owner);
-            self.remember(&key, |memory| {
-                memory.nodes.seen(pod);
-                if let Some(gone) = gone.filter(|gone| gone.owner == pod.owner) {
-                    memory.pod_gone(gone);
-                }
-            });
+            self.remember(&key, |memory| memory.nodes.seen(pod));
+            self.queue.add(key);
+        }
+        // A gap in the watch may hide that another pod has taken the name.
+        let now = event.new.map(|pod| &pod.uid);
+        let gone = event
+            .old
+            .filter(|old| now != Some(&old.uid) && !old.owner.is_empty());
+        if let Some(gone) = gone {
+            let key = Key::new(&event.key.namespace, &gone.owner);
+            self.remember(&key, |memory| memory.pod_gone(gone));
             self.queue.add(key);
         }
     }

@@ -86,8 +86,8 @@ impl Memory {
     }
 
     /// A pass begins at that time by the wall clock, and by one that is never set. Forgets everything if the object is
-    /// another one of the same name. If the wall clock was set, nothing waits for its old time to come again, and what may
-    /// still be carried out stays so for as long as before.
+    /// another one of the same name. If the wall clock was set, or the machine suspended, nothing waits for its old time to
+    /// come again, and what may still be carried out stays so for as long as before.
     pub(crate) fn begin(&mut self, uid: &str, now: DateTime<Utc>, instant: Instant) {
         if self.uid != uid {
             *self = Self::new(uid);
@@ -99,6 +99,8 @@ impl Memory {
         let forward = (now - before) - elapsed;
         if forward.abs() > MAX_DRIFT {
             self.nodes.clock_was_set(forward, now);
+        }
+        if forward < -MAX_DRIFT {
             self.backoffs.forget_pauses();
             self.stored.forget_all();
         }

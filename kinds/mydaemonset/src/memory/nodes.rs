@@ -108,6 +108,8 @@ impl NodeMemory {
         for (node, on_node) in &mut self.nodes {
             self.changed.insert(node.clone());
             on_node.claims.clear();
+            let since = on_node.gone_since;
+            on_node.gone_since = since.map(|since| (since + forward).min(now));
             for write in &mut on_node.writes {
                 write.belief.rebase(forward, now);
             }

@@ -164,11 +164,9 @@ impl PodView {
                     .ready_since
                     .and(before.ready_since)
                     .or(self.ready_since);
-                let unready = self.unready_since.and(before.unready_since);
-                self.unready_since = unready.or(self.unready_since);
+                self.unready_since = earlier(self.unready_since, before.unready_since);
             }
-            let earlier = |now: DateTime<Utc>| before.initialized.map_or(now, |it| it.min(now));
-            self.initialized = self.initialized.map(earlier);
+            self.initialized = earlier(self.initialized, before.initialized);
             let restarts = |pod: &Self| pod.last_restart.map(|restart| restart.count);
             if restarts(before) == restarts(&self) {
                 self.last_restart = before.last_restart;
@@ -209,6 +207,11 @@ impl PodView {
         let at = self.available_at(min_ready);
         at.is_some_and(|at| at <= now || was_set_back)
     }
+}
+
+/// The earlier of two instants, if the first is known.
+fn earlier(now: Option<DateTime<Utc>>, before: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
+    now.map(|now| before.map_or(now, |before| before.min(now)))
 }
 
 fn containers(status: &WatchedStatus) -> impl Iterator<Item = &WatchedContainer> {

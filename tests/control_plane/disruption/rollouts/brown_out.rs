@@ -114,8 +114,8 @@ async fn roll_out(fleet: &mut Fleet, client: Client) -> usize {
     *server.unanswered.lock().unwrap()
 }
 
-/// The sweep has a call that is answered 504 and carried out, at once or late, at each deletion of a pod: only `make soak`
-/// runs this one.
+/// The sweep has a call that is answered 504 and carried out, at once or late, at a deletion of a pod in each scenario: only
+/// `make soak` runs this one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletions_without_an_answer_make_no_more_nodes_unavailable() {
     if !is_soak() {

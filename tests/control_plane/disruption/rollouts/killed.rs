@@ -119,8 +119,8 @@ async fn roll_out_under(cluster: &'static Cluster, seed: u64, budget: Budget, tw
     }
 }
 
-/// Half of the rounds of the next test have one operator, and the sweep ends the process after each call that makes or
-/// deletes a pod: only `make soak` runs this one.
+/// The sweep ends the process after a creation and after a deletion of a pod in each scenario, and `disturbed` kills one
+/// operator at a time: only `make soak` runs this one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_the_operator_during_roll_outs_changes_no_final_state() {
     if !is_soak() {

@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_differ_only_in_numbers_are_one_series() {
+    fn warnings_that_differ_only_in_numbers_are_one_series() {
         let with = |severity, note: &str| QueuedEvent {
             event: NewEvent {
                 severity,
