@@ -347,6 +347,22 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_gone_for_as_long_although_the_clock_is_set() {
+        let mut memory = Memory::default();
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        memory.begin("", at(1_000), start);
+        let gone_since =
+            |memory: &mut Memory, now| memory.nodes.gone_since("n", true, at(now)).unwrap();
+        assert_eq!(gone_since(&mut memory, 1_000), at(1_000));
+        // Forward by 90 s, and back by 610.
+        memory.begin("", at(1_100), later(10));
+        assert_eq!(gone_since(&mut memory, 1_100), at(1_090));
+        memory.begin("", at(500), later(20));
+        assert_eq!(gone_since(&mut memory, 500), at(480));
+    }
+
+    #[test]
     fn a_call_may_be_carried_out_for_as_long_although_the_clock_is_set_forward() {
         let mut memory = Memory::default();
         let start = Instant::now();
